@@ -159,21 +159,6 @@ class _Column(NamedTuple):
         )
 
 
-def make_room(columns: dict[str, _Column], records: Any, count: int) -> None:
-    """Give columns of ones room for so many places, which kernels write; these are overwritten.
-
-    Args:
-        columns: arrays that the kernel reads; those of too little room are replaced.
-        records: their records, overwritten too.
-        count: places.
-    """
-    for record, (name, column) in zip(records, columns.items(), strict=True):
-        if column.is_of_ones and len(column.array) < count:
-            places = np.empty(count, np.int32)
-            record["ones"] = address_of(places)
-            columns[name] = column._replace(array=places, record=ColumnRecord(*record.tolist()))
-
-
 def as_writable(values: Any, dtype: type) -> Array:
     """Return numbers as a contiguous array that can be written to, the same one where it is so.
 

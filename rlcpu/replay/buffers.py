@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,10 @@ from rlcpu.replay.buffer import (
 from rlcpu.replay.checks import check_count, check_flag, check_number
 from rlcpu.replay.items import Batch, Items, NStep
 from rlcpu.replay.lock import complete
-from rlcpu.replay.loop import Loop, LoopParts, make_loop
 from rlcpu.replay.samplers import MOST, ByPriority, ByValue, InOrder
+
+if TYPE_CHECKING:
+    from rlcpu.replay.loop import LoopStages
 
 
 @dataclass(eq=False, repr=False)
@@ -89,7 +91,7 @@ class ReplayBuffer(Buffer):
     @contextlib.contextmanager
     def looping(
         self, batch: Batch, sources: Mapping[str, tuple[int, int]], count: int, errors: Array
-    ) -> Iterator[Loop]:
+    ) -> Iterator[LoopStages]:
         """Yield the buffer's memory to kernels that add and draw, and hold the lock meanwhile.
 
         Of this class and `PrioritizedReplayBuffer`, on the CPU and without `derive_next`.
@@ -102,8 +104,10 @@ class ReplayBuffer(Buffer):
             errors: (S,) float32, whose absolute values become priorities.
 
         Yields:
-            The memory, and the addresses of compiled functions.
+            The memory, and the compiled functions that work on it.
         """
+        from rlcpu.replay.loop import LoopParts, make_loop  # 16 ms: not with `import rlcpu`
+
         assert self._n_step is not None
         with self.locked():
             parts = LoopParts(
@@ -114,9 +118,10 @@ class ReplayBuffer(Buffer):
                 ring=self._ring,
                 stream=self._stream,
             )
-            loop = make_loop(parts, batch, sources, count // self._envs, errors)
+            stages = make_loop(parts, batch, sources, count // self._envs, errors)
+            loop = stages.loop
             try:
-                yield loop
+                yield stages
             finally:  # kernels have added, and given priorities
                 self._ring = self._ring._replace(added=int(loop.added[0]))
                 if isinstance(self._sampler, ByPriority):

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,28 @@ from rlcpu.train.settings.tuned import settings_for
 from rlcpu.translation import ANSWERS, answered, describe_unknown
 
 Array = npt.NDArray[Any]
+Method = TypeVar("Method", bound=Callable[..., Any])
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
 WINDOW = 100
+
+
+#: Methods of agents that a kernel stands for, by their names; see `repeatable`.
+_REPEATABLE: dict[str, list[Any]] = {}
+
+
+def repeatable(method: Method) -> Method:
+    """Decorator: a method of agents, a part of a round, in whose place a kernel does the same.
+
+    Where an agent has another method in its place, Python makes all rounds.
+    """
+    _REPEATABLE.setdefault(method.__name__, []).append(method)
+    return method
+
+
+def is_repeatable(agent: Agent) -> bool:
+    """Tell whether an agent's rounds consist of `repeatable` methods."""
+    parts = {name: getattr(agent, name) for name in _REPEATABLE}
+    return all(getattr(x, "__func__", None) in _REPEATABLE[name] for name, x in parts.items())
 
 
 class Processes(NamedTuple):
@@ -386,10 +406,12 @@ class Agent(ActingAgent):
         """Leave an agent that can go on, after an exception in `learn`."""
         self._undo_interrupted_update()
 
+    @repeatable
     def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
         """Call `rlcpu.collect`; collectors in other processes take its place."""
         return collect(*args, out=out)
 
+    @repeatable
     def count(self, steps: int, returns: Array, history: History) -> None:
         """Count steps that were made, and the returns (num_episodes,) of episodes that ended."""
         self.returns.extend(returns.tolist())

@@ -191,8 +191,10 @@ class Algorithm(SavedAgent):
 
     def _learnt_rewards(self, rewards: Array, n_step: int = 1) -> Array:
         """Return rewards, or sums of `n_step`, normalised and scaled by the settings, float32."""
-        if self.config.normalize_rewards:
-            rewards = self.rewards.divide(rewards, n_step)
-        scale = np.float32(getattr(self.config, "reward_scale", 1.0))
-        rewards = rewards.astype(np.float32, copy=False)
-        return rewards if scale == 1.0 else rewards * scale
+        config, rewards = self.config, np.ascontiguousarray(rewards, np.float32)
+        factor = getattr(config, "reward_scale", 1.0)
+        if not config.normalize_rewards and factor == 1.0:
+            return rewards
+        scale, learnt = self.rewards.scaling(rewards, config.normalize_rewards, n_step, factor)
+        scale()
+        return learnt

@@ -19,6 +19,8 @@ from rlcpu.envs.engine.observations import each_part
 from rlcpu.nn.program import STARTS
 from rlcpu.nn.scaling import Scaling
 from rlcpu.replay.buffer import Buffer
+from rlcpu.train.agent import repeatable
+from rlcpu.train.drawn import DrawnBatches
 from rlcpu.train.in_rounds import InRounds
 from rlcpu.train.replaying import buffers, replayed
 from rlcpu.train.rounds import AT_ONCE
@@ -36,21 +38,16 @@ class _Samples(NamedTuple):
     is_learnt: Array | None = None  # of sequences (T, B), 1 for steps that are learnt from
 
 
-@functools.lru_cache(maxsize=16)  # the learner reads the same arrays faster again
-def _constant_columns(size: int, gamma: float) -> tuple[Array, Array]:
-    """Return weights and discounts of a batch that has none."""
-    weights = np.ones(size, np.float32)
-    return weights, weights * np.float32(gamma)
-
-
 class FromBuffer(InRounds):
     """An agent that learns from a buffer; base of `rlcpu.train.off_policy.OffPolicy`."""
 
     buffer: Any
     _memories: replayed.Memories
     _batches: dict[int, Any]  # memory of batches by their size, to be used again
+    _drawn: DrawnBatches  # their columns
     _last_batch: Any
 
+    @repeatable
     def _store(self, rollout: Rollout) -> None:
         """Store a rollout's transitions, and add its rewards to what normalises them."""
         if self.config.normalize_rewards:
@@ -63,6 +60,7 @@ class FromBuffer(InRounds):
 
     # ------------------------------------------------------------ updates of a round
 
+    @repeatable
     def _can_improve(self) -> bool:
         """Tell whether there is enough to learn from."""
         config = self.config
@@ -78,6 +76,7 @@ class FromBuffer(InRounds):
             return size
         return sequences_in(config.batch_size, config.sequence_length)
 
+    @repeatable
     def improve(self) -> Any:
         """Make the updates of a round, and return the losses of the last ones."""
         return self._improve(self.config.num_updates)
@@ -98,12 +97,14 @@ class FromBuffer(InRounds):
             batch = None
         return self._losses_of(report)
 
+    @repeatable
     def _draw(self, size: int) -> Any:
         """Return a batch of so many transitions, or sequences, in the memory of the last such."""
         self._last_batch = batch = self.buffer.sample(size, out=self._batches.get(size))
         self._batches[size] = batch
         return batch
 
+    @repeatable
     def _learn_from(self, batch: Any) -> dict[str, Any]:
         """Learn from a drawn batch, and set its priorities; return the learner's report."""
         config, samples = self.config, self._samples_of(batch)
@@ -170,24 +171,14 @@ class FromBuffer(InRounds):
         options = sequences.options(self._draw_size * length)
         return _Samples(columns, options, targets.is_learnt)
 
+    @repeatable
     def _columns(self, batch: Any) -> dict[str, Any]:
         """Return the columns of a drawn batch for the learner, arrays with a row for each sample.
 
         Rewards of the batch are sums of `n_step` steps.
         """
-        weights, discounts = _constant_columns(len(batch), self.config.gamma)
-        columns = {
-            "observation": self._inputs(batch["observation"]),
-            "next_observation": self._inputs(batch["next_observation"]),
-            "action": batch["action"],
-            "reward": self._learnt_rewards(batch["reward"], self.config.n_step),
-            "discount": discounts if batch.discounts is None else batch.discounts,
-            "terminated": batch["terminated"],
-            "weight": weights if batch.weights is None else batch.weights,
-        }
-        if self.env.dynamics.num_masked > 0:
-            columns["next_action_mask"] = batch["next_action_mask"]
-        return columns
+        drawn = self._drawn.of(self, batch)
+        return drawn.read() | {name: self._inputs(batch[name]) for name in drawn.others}
 
     def _inputs(self, observations: Array) -> Any:
         """Return stored observations as networks take them, or the ones of boards."""

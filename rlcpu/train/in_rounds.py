@@ -19,7 +19,7 @@ from rlcpu.envs.registration import find
 from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.learner import Learner
-from rlcpu.train.agent import WINDOW, Agent, Call, Seeds
+from rlcpu.train.agent import WINDOW, Agent, Call, Seeds, repeatable
 from rlcpu.train.keeping.history import History
 from rlcpu.train.running.actors import reusable
 from rlcpu.train.running.evaluate import EndlessEpisodeError
@@ -92,6 +92,7 @@ class InRounds(Agent):
     def _example_of(cls, kind: str) -> Dynamics:
         return find(_EXAMPLES[kind])
 
+    @repeatable
     def explore(self) -> None:
         """Set how much the policy explores at the present steps; not called in the random ones.
 
@@ -158,6 +159,7 @@ class InRounds(Agent):
     def _repeat(self, history: History, last: int, call: Call) -> None:
         """Let a kernel make rounds like the last one, where one can; see `OffPolicy`."""
 
+    @repeatable
     def _advance(self, history: History) -> None:
         """Run one round: collect, store, update."""
         start, config = clock(), self.config

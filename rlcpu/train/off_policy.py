@@ -18,6 +18,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.announce import clock
 from rlcpu.train.agent import Call, Processes
+from rlcpu.train.drawn import DrawnBatches
 from rlcpu.train.from_buffer import FromBuffer
 from rlcpu.train.keeping.history import History
 from rlcpu.train.replaying import buffers, replayed
@@ -164,7 +165,7 @@ class OffPolicy(FromBuffer):
             buffers.check_settings(decided, wanted, entry_of(self.env.dynamics.id, self.defaults))
         else:
             buffers.check_settings(decided, {**vars(config), **wanted}, tuned=None)
-        self._batches, self._last_batch = {}, None
+        self._batches, self._drawn, self._last_batch = {}, DrawnBatches(), None
         self.history = History(losses=self._no_losses)
 
     # ------------------------------------------------------------ the buffer
@@ -219,6 +220,7 @@ class OffPolicy(FromBuffer):
     def _read_policy(self) -> None:
         self.learner.read_networks(self.learner.names[:1])
         self._batches.clear()  # another buffer's, if collectors come or have gone
+        self._drawn.clear()
         self._last_batch = None
         self._remaining = 1.0
 
@@ -231,15 +233,16 @@ class OffPolicy(FromBuffer):
             call: the call of `learn`.
         """
         rollout, batch = self._rollout, self._last_batch
+        drawn = None if batch is None else self._drawn.last_of(batch)
         steps_left = call.total_steps - history.steps
-        if rollout is None or batch is None or not can_repeat(self, rollout, batch, steps_left):
+        if rollout is None or drawn is None or not can_repeat(self, rollout, drawn, steps_left):
             return
         size = rollout.rewards.size
         seconds_per_round = (history.time_collect + history.time_update) * size / history.steps
         rounds_to_last = -(-(last - history.steps) // size)
         # As many as twice `LONGEST`, nanoseconds, may hold: the kernel stops by its clock.
         max_rounds = min(rounds_to_last, int(2e-9 * LONGEST / seconds_per_round) + 1)
-        result = make_rounds(self, rollout, batch, max_rounds, call.schedule)
+        result = make_rounds(self, rollout, drawn, max_rounds, call.schedule)
         # A round that stopped after its rollout has made its steps, too.
         num_rollouts = result.num_whole + (result.stopped > BAD_ROLLOUT)
         self.count(num_rollouts * size, result.returns, history)

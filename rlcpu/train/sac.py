@@ -33,6 +33,7 @@ from rlcpu.nn.heads import (
     return_vector,
     standard_normal,
 )
+from rlcpu.train.agent import repeatable
 from rlcpu.train.critics import (
     actor_mean,
     critic_values,
@@ -333,6 +334,7 @@ class SAC(OffPolicy):
     def _values_of(self, rollout: Rollout) -> Any:
         return critic_values(self, rollout)
 
+    @repeatable
     def explore(self) -> None:
         """Set the exploration; see `InRounds.explore`."""
         self.policy.params[0] = 0.0

@@ -28,6 +28,7 @@ from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.results import Rollout
 from rlcpu.nn.heads import define_act, loop_numbers, return_vector, standard_normal
+from rlcpu.train.agent import repeatable
 from rlcpu.train.critics import (
     actor_mean,
     critic_values,
@@ -243,6 +244,7 @@ class TD3(OffPolicy):
     def _values_of(self, rollout: Rollout) -> Any:
         return critic_values(self, rollout)
 
+    @repeatable
     def explore(self) -> None:
         """Set the exploration; see `InRounds.explore`."""
         self.policy.params[:2] = 0.0, self.config.exploration_noise

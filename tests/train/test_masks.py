@@ -52,8 +52,9 @@ def test_agents_take_allowed_actions(algorithm: Any, tmp_path: Any) -> None:
     agent.learn(1000)
     if algorithm is DQN:
         batch = plain(agent._columns(agent.buffer.sample(300)))
-        free = free_cells(batch["next_observation"]) | batch["terminated"][:, None]
-        held = (batch["next_action_mask"] != 0) | batch["terminated"][:, None]
+        is_over = batch["terminated"][:, None] != 0
+        free = free_cells(batch["next_observation"]) | is_over
+        held = (batch["next_action_mask"] != 0) | is_over
         np.testing.assert_array_equal(held, free)
     agent.save(tmp_path / "agent.npz")
     again = algorithm.load(tmp_path / "agent.npz", env=type(agent.env)(TIC_TAC_TOE, 70))

@@ -12,22 +12,39 @@ import pytest
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
 
 
-def test_parts_add_up_to_the_whole() -> None:
+def policy_of(size: int) -> Any:
+    """A policy that normalises observations of so many numbers."""
+    arrays = np.zeros((2, size), np.float32)
+    return SimpleNamespace(observation_mean=arrays[0], observation_scale=arrays[1])
+
+
+@pytest.mark.parametrize("extra", [0, 2])
+def test_parts_add_up_to_the_whole(extra: int) -> None:
+    """Also of rows that have something else behind their numbers, such as masks."""
     rng = np.random.default_rng(0)
     rows = rng.normal([1e3, -2.0, 0.0], [1.0, 5.0, 0.1], (1000, 3)).astype(np.float32)
-    normalizer = Normalizer(3)
-    for part in np.split(rows, [1, 10, 500]):
-        normalizer.add(part)
+    wide = np.full((1000, 3 + extra), np.nan, np.float32)
+    wide[:, :3] = rows
+    normalizer, policy = Normalizer(3), policy_of(3)
+    for part in np.split(wide[:, :3], [1, 10, 500]):
+        normalizer.normalise(policy, part)
     assert normalizer.count.tolist() == [1000]
     exact = rows.astype(np.float64)
     np.testing.assert_allclose(normalizer.mean, exact.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(normalizer.scale(), 1.0 / exact.std(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(policy.observation_mean, exact.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(policy.observation_scale, 1.0 / exact.std(axis=0), rtol=1e-6)
 
 
 def test_a_constant_has_a_finite_scale() -> None:
-    normalizer = Normalizer(1)
-    normalizer.add(np.ones((5, 1), np.float32))
-    assert np.isfinite(normalizer.scale()).all()
+    policy = policy_of(1)
+    Normalizer(1).normalise(policy, np.ones((5, 1), np.float32))
+    assert np.isfinite(policy.observation_scale).all()
+
+
+def scaled(normalizer: RewardNormalizer, rewards: Any, n_step: int = 1) -> Any:
+    scale, learnt = normalizer.scaling(np.float32(rewards), True, n_step, factor=1.0)
+    scale()
+    return learnt
 
 
 T, N = 600, 4
@@ -70,17 +87,17 @@ def test_rewards_and_observations_are_those_of_stable_baselines3() -> None:
     script = Script()
     theirs = vec_env.VecNormalize(Told([Idle] * N), gamma=0.97)
     theirs.returns = np.zeros(N)
-    ours, seen = RewardNormalizer(N), Normalizer(2)
+    ours, seen, policy = RewardNormalizer(N), Normalizer(2), policy_of(2)
     for t in range(T):
         _, expected, _, _ = theirs.step(np.zeros(N))
         ours.add(script.rollout(t, t + 1), 0.97)
-        seen.add(script.observations[t])
+        seen.normalise(policy, script.observations[t])
         # Theirs begin with a variance of 1 that counts as 1e-4 rows.
-        rewards = ours.divide(script.rewards[t])
+        rewards = scaled(ours, script.rewards[t])
         np.testing.assert_allclose(rewards, expected, rtol=1e-3 if t < 10 else 1e-5)
     np.testing.assert_array_equal(ours.returns, theirs.returns)
     np.testing.assert_allclose(seen.mean, theirs.obs_rms.mean, rtol=1e-6)
-    np.testing.assert_allclose(seen.scale(), theirs.obs_rms.var**-0.5, rtol=1e-5)
+    np.testing.assert_allclose(policy.observation_scale, theirs.obs_rms.var**-0.5, rtol=1e-5)
 
 
 def test_a_rollout_counts_as_its_steps_do() -> None:
@@ -89,12 +106,13 @@ def test_a_rollout_counts_as_its_steps_do() -> None:
     for t in range(T):
         single.add(script.rollout(t, t + 1), 0.9)
     np.testing.assert_array_equal(whole.returns, single.returns)
-    np.testing.assert_allclose(whole.statistics.scale(), single.statistics.scale(), rtol=1e-12)
+    for name, array in whole.state().items():
+        np.testing.assert_array_equal(array, single.state()[name])
 
 
 def test_sums_of_rewards_have_wider_bounds() -> None:
     script, normalizer = Script(), RewardNormalizer(N)
     normalizer.add(script.rollout(0, T), 0.9)
     rewards = np.array([1e9, -1e9, 0.0], np.float32)
-    assert normalizer.divide(rewards).tolist() == [10.0, -10.0, 0.0]
-    assert normalizer.divide(rewards, 3).tolist() == [30.0, -30.0, 0.0]
+    assert scaled(normalizer, rewards).tolist() == [10.0, -10.0, 0.0]
+    assert scaled(normalizer, rewards, 3).tolist() == [30.0, -30.0, 0.0]

@@ -121,6 +121,22 @@ def test_python_makes_all_rounds_of_a_buffer_without_an_epsilon() -> None:
     assert agent.buffer.draws == agent.num_updates == ROUNDS - 60 + 1
 
 
+@pytest.mark.parametrize("name", ["explore", "collect_rollout", "count", "improve"])
+def test_python_makes_all_rounds_of_an_agent_that_changes_them(name: str) -> None:
+    calls = 0
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return getattr(DQN, name)(self, *args, **options)
+
+    own = type("Own", (DQN,), {name: method})
+    agent = make(own, "CartPole-v1", False)
+    agent.learn(ROUNDS)
+    assert agent.buffer.draws == agent.num_updates == ROUNDS - 60 + 1
+    assert calls >= agent.num_updates - 1  # the first round after random ones does not explore
+
+
 SEVERAL: dict[str, Any] = {"num_envs": 4, "num_steps": 8, "num_updates": 16}
 
 
@@ -176,8 +192,10 @@ def test_running_normalisation(
             np.testing.assert_array_equal(array, states[1][name])
 
 
-def test_masks() -> None:
-    both = learn_both(DQN, COUNTER, num_envs=2, n_step=2, normalize_observations=False)
+@pytest.mark.parametrize("is_normalised", [False, True])
+def test_masks(is_normalised: bool) -> None:
+    """They lie behind observations, and are none of the numbers that are normalised."""
+    both = learn_both(DQN, COUNTER, num_envs=2, n_step=2, normalize_observations=is_normalised)
     assert_same(*both)
     allowed = both[0].buffer.sample(300)["next_action_mask"]
     assert 0 < allowed.mean() < 1
