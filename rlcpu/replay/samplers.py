@@ -163,9 +163,12 @@ class ByPriority(_Weighted):
         self, stream: Array, ring: Ring, indices: Array, batch: Any, beta: float | None = None
     ) -> None:
         """Fill indices, and the batch's probabilities and weights."""
-        self.items.to_draw(ring)
         beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
-        total = self.tree.draw(stream, indices, num_threads=self.num_threads)
+        try:
+            total = self.tree.draw(stream, indices, num_threads=self.num_threads)
+        except ValueError:  # nothing has a priority
+            self.items.to_draw(ring)  # raises where there is nothing at all
+            raise
         batch.probabilities, batch.weights = self.tree.weights(indices, total, beta)
 
     def total_weight(self, ring: Ring) -> float:

@@ -80,8 +80,10 @@ def _views(
     fields: Iterable[TransitionField], block: Array, begins: list[int], *lead: int
 ) -> list[Any]:
     """Return one array per field, (*lead, *field.shape), over a block."""
-    pairs = zip(fields, begins, strict=True)
-    return [np.ndarray((*lead, *f.shape), f.dtype, block, begin) for f, begin in pairs]
+    views: list[Any] = []
+    for field, begin in zip(fields, begins, strict=True):
+        views.append(np.ndarray((*lead, *field.shape), field.dtype, block, begin))
+    return views
 
 
 def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
@@ -124,14 +126,6 @@ def copy_row(out, to, storage, begin, count):
 
 
 @inline(exact=True)
-def _prefetch_row(storage, begin, count):
-    """Prefetch all cache lines of a row of `count` bytes."""
-    for line in range(0, count, LINE):
-        prefetch(storage, begin + line)
-    prefetch(storage, begin + count - 1)
-
-
-@inline(exact=True)
 def gather_field(storage, out, field, rows, first, last, steps, length):
     """Copy one field of the sequences [first, last) of a batch from storage to `out`.
 
@@ -152,7 +146,10 @@ def gather_field(storage, out, field, rows, first, last, steps, length):
         row, next_row = rows[b], rows[min(b + ahead, size - 1)]
         end, next_end = (row // length + 1) * length, (next_row // length + 1) * length
         for t in range(steps):
-            _prefetch_row(storage, source + next_row * row_bytes, row_bytes)
+            next_begin = source + next_row * row_bytes
+            for line in range(0, row_bytes, LINE):
+                prefetch(storage, next_begin + line)
+            prefetch(storage, next_begin + row_bytes - 1)
             to = target + (t * size + b) * row_bytes
             copy_row(out, to, storage, source + row * row_bytes, row_bytes)
             row = row + 1 if row + 1 < end else end - length

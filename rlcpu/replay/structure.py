@@ -287,7 +287,7 @@ def _read(node: _Node, value: Any) -> Sequence[Any]:
     # A defaultdict would make up what is missing: only a plain dict takes the short way.
     if kind == "dict" and type(value) is dict and len(value) == len(names):
         try:
-            return [value[name] for name in names]
+            return list(map(value.__getitem__, names))  # a comprehension is called
         except KeyError:
             pass
     elif kind == "NamedTuple" and type(value) is node.cls:

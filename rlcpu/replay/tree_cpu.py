@@ -320,12 +320,6 @@ def importance_weights() -> WeightWriters:
     """
     scalar = specialise(importance_weight, np.float32)
 
-    @inline
-    def to_importance_weights(weights, beta):
-        """Replace probabilities, relative to the smallest, by importance weights."""
-        for k in range(weights.size):
-            weights[k] = scalar(weights[k], beta)
-
     def write_importance_weights(tree, indices, total, beta, probabilities, weights):
         """Write probabilities, float64, and importance weights, float32, of the leaves at indices.
 
@@ -338,7 +332,8 @@ def importance_weights() -> WeightWriters:
             least = min(least, leaf)
         for k in range(indices.size):
             weights[k] = min(np.float32(tree[indices[k]] / least), _LARGEST_RATIO)
-        to_importance_weights(weights, beta)
+        for k in range(indices.size):  # a loop of its own, which becomes vectors
+            weights[k] = scalar(weights[k], beta)
 
     write = write_importance_weights
     return WeightWriters(inline(write, exact=True), kernel(write, fastmath=EXACT))
