@@ -1,0 +1,66 @@
+"""Stages are compiled functions with their arguments, for Python and for kernels."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+
+from rlcpu.kernels.compile import kernel
+from rlcpu.kernels.stages import Stage, run_stages, words_of
+from rlcpu.kernels.structs import Array, Real, Struct, Whole
+
+
+class Scaled(Struct):
+    size = Whole()
+    factor = Real()
+    numbers = Array(np.float64, "size")
+
+
+def scale(scaled):
+    for k in range(scaled.size):
+        scaled.numbers[k] *= scaled.factor
+
+
+def add_one(scaled):
+    for k in range(scaled.size):
+        scaled.numbers[k] += 1.0
+
+
+@kernel
+def run(words, times):
+    for _ in range(times):
+        run_stages(words)
+
+
+def make_stage(body: Any, numbers: Any, factor: float = 1.0) -> Stage:
+    return Stage(body, Scaled(size=numbers.size, factor=factor, numbers=numbers))
+
+
+def test_python_and_kernels_call_the_same() -> None:
+    first, second = np.arange(3.0), np.arange(4.0)
+    stages = [
+        make_stage(scale, first, 2.0),
+        make_stage(add_one, first),
+        make_stage(add_one, second),
+    ]
+    run(words_of(stages), 2)
+    assert first.tolist() == [3.0, 7.0, 11.0]
+    assert second.tolist() == [2.0, 3.0, 4.0, 5.0]
+    stages[0]()
+    assert first.tolist() == [6.0, 14.0, 22.0]
+    assert stages[1].words[0] == stages[2].words[0] != stages[0].words[0]
+
+
+def test_a_stage_keeps_its_memory_alive() -> None:
+    stage: Any = make_stage(add_one, np.full(1000, 2.0))
+    gc.collect()
+    np.empty(1000).fill(-1.0)
+    stage()
+    assert stage.argument.numbers.tolist() == [3.0] * 1000
+
+
+def test_no_stages_do_nothing() -> None:
+    assert words_of([]).shape == (0, 2)
+    run(words_of([]), 3)
