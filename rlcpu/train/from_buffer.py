@@ -104,6 +104,12 @@ class FromBuffer(InRounds):
         self._batches[size] = batch
         return batch
 
+    def _forget_batches(self) -> None:
+        """Draw into new memory from now on."""
+        self._batches.clear()
+        self._drawn.clear()
+        self._last_batch = None
+
     @repeatable
     def _learn_from(self, batch: Any) -> dict[str, Any]:
         """Learn from a drawn batch, and set its priorities; return the learner's report."""

@@ -156,6 +156,11 @@ class InRounds(Agent):
         history.solved = self._is_solved(call.target, history.steps >= call.total_steps)
         self._add_entry(history, call)
 
+    def _give_up(self, history: History) -> None:
+        self.learner.discard()
+        self.learner.write_networks(self.learner.names[:1])  # of the updates that were made
+        history.steps = self.steps - history.steps_before
+
     def _repeat(self, history: History, last: int, call: Call) -> None:
         """Let a kernel make rounds like the last one, where one can; see `OffPolicy`."""
 

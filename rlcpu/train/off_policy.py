@@ -219,10 +219,12 @@ class OffPolicy(FromBuffer):
 
     def _read_policy(self) -> None:
         self.learner.read_networks(self.learner.names[:1])
-        self._batches.clear()  # another buffer's, if collectors come or have gone
-        self._drawn.clear()
-        self._last_batch = None
+        self._forget_batches()  # another buffer's, if collectors come or have gone
         self._remaining = 1.0
+
+    def _give_up(self, history: History) -> None:
+        super()._give_up(history)
+        self._forget_batches()
 
     def _repeat(self, history: History, last: int, call: Call) -> None:
         """Let a kernel make rounds like the last one, for about 50 ms, if it can make such rounds.

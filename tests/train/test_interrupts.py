@@ -382,6 +382,26 @@ def test_a_second_ctrl_c_does_not_wait(kind: Any, env: str, tmp_path: Path) -> N
 
 
 @LEARNERS
+def test_an_agent_acts_by_updates_that_were_made_before_an_exception(kind: Any, env: str) -> None:
+    agent = make_off_policy(kind, env)
+    agent.learn(64)
+    before = agent.policy.network.parameters.copy()
+
+    def interrupted(write: Any) -> Any:
+        raise KeyboardInterrupt
+
+    agent.learner.finish = interrupted  # behind the steps, before networks have them
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(64)
+    del agent.learner.finish
+    present = agent.policy.network.parameters.copy()
+    assert not np.array_equal(present, before)
+    agent.learner.write_networks(agent.learner.names[:1])
+    np.testing.assert_array_equal(agent.policy.network.parameters, present)
+    assert agent.history.total_steps == agent.steps
+
+
+@LEARNERS
 def test_an_exception_at_any_line_leaves_an_agent_that_goes_on(
     kind: Any, env: str, tmp_path: Path
 ) -> None:
