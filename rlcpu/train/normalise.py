@@ -5,6 +5,7 @@ Rounds in Python and those of a kernel add to them, and normalise, by the same c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -125,10 +126,32 @@ def scale_rewards(scaled):
 # ---------------------------------------------------------------- what agents have
 
 
+class _LastStage:
+    """The last stage that was asked for, for who asks for the same again; copies begin without.
+
+    To make one takes longer than to add the numbers of a few steps.
+    """
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._stage: Any = None
+
+    def __reduce__(self) -> Any:
+        return _LastStage, ()
+
+    def of(self, key: tuple[Any, ...], make: Callable[..., Stage], *args: Any) -> Stage:
+        """Return `make(*args)`, or what it returned last if the key is the same."""
+        if key != self._key:
+            self._stage, self._key = make(*args), key
+        stage: Stage = self._stage
+        return stage
+
+
 class Normalizer:
     """Mean and variance of all rows added so far."""
 
     def __init__(self, size: int) -> None:
+        self._last = _LastStage()
         self.count = np.zeros(1, np.int64)  # rows so far
         self.mean = np.zeros(size)
         self.squares = np.zeros(size)  # sums of squared deviations from the mean
@@ -159,7 +182,9 @@ class Normalizer:
         rows = observations.reshape(-1, observations.shape[-1])
         is_read_in_place = rows.dtype == np.float32 and rows.strides[1] == rows.itemsize
         rows = rows if is_read_in_place else np.ascontiguousarray(rows, np.float32)
-        self.adding(policy, rows)()
+        written = id(policy.observation_mean), id(policy.observation_scale)
+        place = rows.__array_interface__["data"][0], rows.shape, rows.strides
+        self._last.of((*written, *place), self.adding, policy, rows)()
 
 
 class RewardNormalizer:
@@ -170,6 +195,7 @@ class RewardNormalizer:
     """
 
     def __init__(self, num_envs: int) -> None:
+        self._last = _LastStage()
         self.returns = np.zeros(num_envs)  # of the running episodes
         self.statistics = Normalizer(1)  # of the returns after all steps
 
@@ -177,15 +203,17 @@ class RewardNormalizer:
         """Return its arrays, by name."""
         return {"returns": self.returns, **self.statistics.state()}
 
-    def adding(self, rollout: Rollout, rewards: Numbers, gamma: float) -> Stage:
-        """Return what adds the rewards (T, N), float32, of a rollout of N environments."""
+    def adding(
+        self, rewards: Numbers, terminated: Numbers, truncated: Numbers, gamma: float
+    ) -> Stage:
+        """Return what adds rewards (T, N), float32, of N environments; flags are (T, N) bool."""
         num_steps, num_envs = rewards.shape
         steps = RewardSteps(
             num_steps=num_steps,
             num_envs=num_envs,
             rewards=rewards,
-            terminated=np.ascontiguousarray(rollout.terminated),
-            truncated=np.ascontiguousarray(rollout.truncated),
+            terminated=terminated,
+            truncated=truncated,
             gamma=gamma,
             **self.state(),
         )
@@ -193,7 +221,12 @@ class RewardNormalizer:
 
     def add(self, rollout: Rollout, gamma: float) -> None:
         """Add the rewards of a rollout of N environments."""
-        self.adding(rollout, np.ascontiguousarray(rollout.rewards, np.float32), gamma)()
+        arrays = (
+            np.ascontiguousarray(rollout.rewards, np.float32),
+            np.ascontiguousarray(rollout.terminated),
+            np.ascontiguousarray(rollout.truncated),
+        )
+        self._last.of((*map(id, arrays), gamma), self.adding, *arrays, gamma)()
 
     def scaling(
         self, rewards: Numbers, is_normalised: bool, n_step: int, factor: float

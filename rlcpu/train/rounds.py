@@ -152,8 +152,9 @@ def make_rounds(
             "observe": [],
         }
         if agent.config.normalize_rewards:
-            rewards = repeat.singles.reshape(rollout.rewards.shape)
-            stages["store"].insert(0, agent.rewards.adding(rollout, rewards, agent.config.gamma))
+            shape = rollout.rewards.shape
+            arrays = [x.reshape(shape) for x in (repeat.singles, *repeat.flags)]
+            stages["store"].insert(0, agent.rewards.adding(*arrays, agent.config.gamma))
         if agent.config.normalize_observations:
             # The last floats of a row are its mask.
             rows = repeat.observations[:, : agent.env.view.num_inputs]
