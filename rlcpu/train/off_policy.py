@@ -138,7 +138,7 @@ class OffPolicy(FromBuffer):
         UserWarning: `n_step` or `gamma` are tuned for the environment, and the buffer has others.
     """
 
-    num_kernels: ClassVar[int] = 31
+    num_kernels: ClassVar[int] = 30
     Config: ClassVar[type[OffPolicyConfig]]
 
     @answered

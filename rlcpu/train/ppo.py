@@ -381,7 +381,7 @@ class PPO(OnPolicy):
 
     algorithm = "PPO"
     reported: ClassVar[tuple[str, ...]] = ("policy", "value", "entropy", "kl", "clip_fraction")
-    num_kernels = 33
+    num_kernels = 32
     Config = PPOConfig
     defaults = DEFAULTS
     general: ClassVar[dict[str, PPOConfig]] = {"numbers": GENERAL, "symbols": GENERAL_SYMBOLS}

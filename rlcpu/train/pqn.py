@@ -145,7 +145,7 @@ class PQN(InRounds):
     """
 
     algorithm = "PQN"
-    num_kernels = 27
+    num_kernels = 26
     reported: ClassVar[tuple[str, ...]] = ("loss", "q_value")
     Config: ClassVar[Any] = PQNConfig
     defaults = DEFAULTS

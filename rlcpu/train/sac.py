@@ -276,7 +276,7 @@ class SAC(OffPolicy):
     """
 
     algorithm = "SAC"
-    num_kernels = 40
+    num_kernels = 39
     reported: ClassVar[tuple[str, ...]] = ("critic", "q_value", "actor", "log_prob")
     Config = SACConfig
     defaults = DEFAULTS

@@ -198,7 +198,7 @@ class TD3(OffPolicy):
     """
 
     algorithm = "TD3"
-    num_kernels = 34
+    num_kernels = 33
     reported: ClassVar[tuple[str, ...]] = ("critic", "q_value", "actor")
     Config: ClassVar[type[TD3Config]] = TD3Config
     defaults: ClassVar[dict[str, Any]] = {"Pendulum-v1": TD3Config().replace(PENDULUM)}
@@ -264,7 +264,7 @@ class DDPG(TD3):
     """An agent like `TD3` with one critic; see `DDPGConfig` for the settings."""
 
     algorithm = "DDPG"
-    num_kernels = 31
+    num_kernels = 30
     Config = DDPGConfig
     defaults: ClassVar[dict[str, Any]] = {"Pendulum-v1": DDPGConfig().replace(PENDULUM)}
     general: ClassVar[dict[str, Any]] = {
