@@ -52,12 +52,49 @@ def _compile(body: Callable[[Any], None], kind: Any) -> tuple[int, Any]:
 
 
 def words_of(stages: Sequence[Stage]) -> npt.NDArray[np.int64]:
-    """Return stages for `run_stages`, (n, 2); whoever passes them on keeps the stages alive."""
-    return np.array([stage.words for stage in stages], np.int64).reshape(-1, 2)
+    """Return n stages for `run_stages`, (2 * n + 1,), of which the last is 0.
+
+    Whoever passes them on keeps the stages alive.
+    """
+    return np.array([word for stage in stages for word in stage.words] + [0], np.int64)
 
 
 @inline_source
 def run_stages(words):
     """Call stages one after the other, in a kernel; see `words_of`."""
-    for k in range(words.shape[0]):
-        call_at(words[k, 0], (words[k, 1],))
+    k = 0
+    while words[k] != 0:
+        call_at(words[k], (words[k + 1],))
+        k += 2
+
+
+class LastMade:
+    """What was made last, by names, for who asks for the same again; copies begin empty.
+
+    To make a stage takes longer than many a one takes.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Any, tuple[Any, Any]] = {}  # keys, and what was made for them
+
+    def __reduce__(self) -> Any:
+        return LastMade, ()
+
+    def of(self, name: Any, key: Any, make: Callable[..., Any], *args: Any) -> Any:
+        """Return `make(*args)`, or what it returned last for the name, if the key is the same.
+
+        A key may have ids of objects that what is made keeps alive.
+        """
+        last_key, made = self._made.get(name, (None, None))
+        if key != last_key:
+            made = make(*args)
+            self._made[name] = key, made
+        return made
+
+    def get(self, name: Any) -> Any:
+        """Return what was made last for a name, or None."""
+        return self._made.get(name, (None, None))[1]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._made.clear()

@@ -209,29 +209,3 @@ class DrawnColumns:
             for name, array in arrays.items()
             if array is not None and name in columns
         )
-
-
-class DrawnBatches:
-    """The columns of an agent's batches, of the last one of each size; copies begin empty."""
-
-    def __init__(self) -> None:
-        self._by_size: dict[int, DrawnColumns] = {}
-
-    def __reduce__(self) -> Any:
-        return DrawnBatches, ()
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._by_size.clear()
-
-    def last_of(self, batch: Any) -> DrawnColumns | None:
-        """Return the columns that were made of a batch; None if there are none."""
-        drawn = self._by_size.get(len(batch))
-        return drawn if drawn is not None and drawn.batch is batch else None
-
-    def of(self, agent: Any, batch: Any) -> DrawnColumns:
-        """Return the columns of an agent's batch, new ones if its settings are others by now."""
-        drawn = self.last_of(batch)
-        if drawn is None or drawn.config is not agent.config:
-            drawn = self._by_size[len(batch)] = DrawnColumns(agent, batch)
-        return drawn

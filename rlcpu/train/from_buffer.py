@@ -16,11 +16,12 @@ import numpy.typing as npt
 from rlcpu import replay
 from rlcpu.envs.collect import Rollout
 from rlcpu.envs.engine.observations import each_part
+from rlcpu.kernels.stages import LastMade
 from rlcpu.nn.program import STARTS
 from rlcpu.nn.scaling import Scaling
 from rlcpu.replay.buffer import Buffer
 from rlcpu.train.agent import repeatable
-from rlcpu.train.drawn import DrawnBatches
+from rlcpu.train.drawn import DrawnColumns
 from rlcpu.train.in_rounds import InRounds
 from rlcpu.train.replaying import buffers, replayed
 from rlcpu.train.rounds import AT_ONCE
@@ -44,7 +45,7 @@ class FromBuffer(InRounds):
     buffer: Any
     _memories: replayed.Memories
     _batches: dict[int, Any]  # memory of batches by their size, to be used again
-    _drawn: DrawnBatches  # their columns
+    _drawn: LastMade  # their `DrawnColumns`, by their size
     _last_batch: Any
 
     @repeatable
@@ -183,7 +184,8 @@ class FromBuffer(InRounds):
 
         Rewards of the batch are sums of `n_step` steps.
         """
-        drawn = self._drawn.of(self, batch)
+        key = id(batch), id(self.config)
+        drawn = self._drawn.of(len(batch), key, DrawnColumns, self, batch)
         return drawn.read() | {name: self._inputs(batch[name]) for name in drawn.others}
 
     def _inputs(self, observations: Array) -> Any:

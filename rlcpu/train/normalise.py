@@ -5,7 +5,6 @@ Rounds in Python and those of a kernel add to them, and normalise, by the same c
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.collect import Rollout
 from rlcpu.kernels.compile import inline
-from rlcpu.kernels.stages import Stage
+from rlcpu.kernels.stages import LastMade, Stage
 from rlcpu.kernels.structs import Array, Flag, Real, Struct, Whole
 
 Numbers = npt.NDArray[Any]
@@ -126,32 +125,11 @@ def scale_rewards(scaled):
 # ---------------------------------------------------------------- what agents have
 
 
-class _LastStage:
-    """The last stage that was asked for, for who asks for the same again; copies begin without.
-
-    To make one takes longer than to add the numbers of a few steps.
-    """
-
-    def __init__(self) -> None:
-        self._key: Any = None
-        self._stage: Any = None
-
-    def __reduce__(self) -> Any:
-        return _LastStage, ()
-
-    def of(self, key: tuple[Any, ...], make: Callable[..., Stage], *args: Any) -> Stage:
-        """Return `make(*args)`, or what it returned last if the key is the same."""
-        if key != self._key:
-            self._stage, self._key = make(*args), key
-        stage: Stage = self._stage
-        return stage
-
-
 class Normalizer:
     """Mean and variance of all rows added so far."""
 
     def __init__(self, size: int) -> None:
-        self._last = _LastStage()
+        self._last = LastMade()
         self.count = np.zeros(1, np.int64)  # rows so far
         self.mean = np.zeros(size)
         self.squares = np.zeros(size)  # sums of squared deviations from the mean
@@ -184,7 +162,7 @@ class Normalizer:
         rows = rows if is_read_in_place else np.ascontiguousarray(rows, np.float32)
         written = id(policy.observation_mean), id(policy.observation_scale)
         place = rows.__array_interface__["data"][0], rows.shape, rows.strides
-        self._last.of((*written, *place), self.adding, policy, rows)()
+        self._last.of("rows", (*written, *place), self.adding, policy, rows)()
 
 
 class RewardNormalizer:
@@ -195,7 +173,7 @@ class RewardNormalizer:
     """
 
     def __init__(self, num_envs: int) -> None:
-        self._last = _LastStage()
+        self._last = LastMade()
         self.returns = np.zeros(num_envs)  # of the running episodes
         self.statistics = Normalizer(1)  # of the returns after all steps
 
@@ -226,7 +204,7 @@ class RewardNormalizer:
             np.ascontiguousarray(rollout.terminated),
             np.ascontiguousarray(rollout.truncated),
         )
-        self._last.of((*map(id, arrays), gamma), self.adding, *arrays, gamma)()
+        self._last.of("rewards", (*map(id, arrays), gamma), self.adding, *arrays, gamma)()
 
     def scaling(
         self, rewards: Numbers, is_normalised: bool, n_step: int, factor: float

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.announce import clock
+from rlcpu.kernels.stages import LastMade
 from rlcpu.train.agent import Call, Processes
-from rlcpu.train.drawn import DrawnBatches
 from rlcpu.train.from_buffer import FromBuffer
 from rlcpu.train.keeping.history import History
 from rlcpu.train.replaying import buffers, replayed
@@ -165,7 +165,7 @@ class OffPolicy(FromBuffer):
             buffers.check_settings(decided, wanted, entry_of(self.env.dynamics.id, self.defaults))
         else:
             buffers.check_settings(decided, {**vars(config), **wanted}, tuned=None)
-        self._batches, self._drawn, self._last_batch = {}, DrawnBatches(), None
+        self._batches, self._drawn, self._last_batch = {}, LastMade(), None
         self.history = History(losses=self._no_losses)
 
     # ------------------------------------------------------------ the buffer
@@ -235,9 +235,11 @@ class OffPolicy(FromBuffer):
             call: the call of `learn`.
         """
         rollout, batch = self._rollout, self._last_batch
-        drawn = None if batch is None else self._drawn.last_of(batch)
+        drawn = None if batch is None else self._drawn.get(len(batch))
         steps_left = call.total_steps - history.steps
-        if rollout is None or drawn is None or not can_repeat(self, rollout, drawn, steps_left):
+        if rollout is None or drawn is None or drawn.batch is not batch:
+            return
+        if not can_repeat(self, rollout, drawn, steps_left):
             return
         size = rollout.rewards.size
         seconds_per_round = (history.time_collect + history.time_update) * size / history.steps

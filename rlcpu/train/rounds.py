@@ -55,20 +55,14 @@ def can_repeat(agent: Any, rollout: Any, drawn: Any, steps_left: int) -> bool:
         and type(agent.buffer) in (ReplayBuffer, PrioritizedReplayBuffer)
         and agent.buffer.device == "cpu"
         and not agent.buffer.derive_next  # it stores next observations
-        and not _may_be_empty(agent.buffer)
+        # Else all items may have a priority of zero: then Python draws none.
+        and (type(agent.buffer) is ReplayBuffer or agent.buffer.epsilon**agent.buffer.alpha > 0.0)
         and rollouts.fits(agent.env, rollout)
         # Of normalised choices and boards, a 1 is another number, and a list of ones will not do.
         and not (agent.config.normalize_observations and agent.env.view.kind != "floats")
         and drawn.config is agent.config
         and drawn.are_read(agent.learner)
     )
-
-
-def _may_be_empty(buffer: Any) -> bool:
-    """Tell whether items of a buffer may all have a priority of zero: then Python draws none."""
-    if not isinstance(buffer, PrioritizedReplayBuffer):
-        return False
-    return not buffer.epsilon**buffer.alpha > 0.0
 
 
 def _has_usual_rounds(agent: Any) -> bool:
@@ -164,15 +158,11 @@ def make_rounds(
         rounds = Rounds(
             **{name: words_of(each) for name, each in stages.items()},
             broken=repeat.broken,
-            num_store=len(stages["store"]),
             calls=calls_of(agent.config),
-            num_draw=len(stages["draw"]),
             num_starts=len(drawn.starts),
             starts=np.array([x[-1:].ctypes.data for x in drawn.starts.values()], np.int64),
             most_ones=most_ones(len(drawn.batch), agent.env.view.num_inputs),
-            num_judge=len(stages["judge"]),
             fault=buffer.loop.fault,
-            num_observe=len(stages["observe"]),
             max_rounds=max_rounds,
             num_params=agent.policy.params.size,
             params=agent.policy.params,

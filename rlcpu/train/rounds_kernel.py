@@ -47,23 +47,19 @@ MINIBATCHES, EPOCHS = range(2)
 class Rounds(Struct):
     """Argument of `run_rounds`: the stages of a round, in their order, and what it is told."""
 
-    collect = Array(np.int64, 1, 2)  #: makes a rollout
+    collect = Array(np.int64)  #: makes a rollout
     broken = Array(np.int64, 1)  #: not 0 after numbers of it that are not finite
-    num_store = Whole()
-    store = Array(np.int64, "num_store", 2)  #: store the rollout
+    store = Array(np.int64)  #: store the rollout
     calls = Whole()  #: of the learner in a round; each begins with a new batch
-    num_draw = Whole()
-    draw = Array(np.int64, "num_draw", 2)  #: draw the batch, and make the learner's columns
+    draw = Array(np.int64)  #: draw the batch, and make the learner's columns
     num_starts = Whole()
     #: Addresses of the number of ones of each column that has ones, and how many are too many:
     #: networks take all numbers then.
     starts = Array(np.int64, "num_starts")
     most_ones = Whole()
-    num_judge = Whole()
-    judge = Array(np.int64, "num_judge", 2)  #: give the batch its priorities
+    judge = Array(np.int64)  #: give the batch its priorities
     fault = Array(np.int64, 1)  #: not 0 after priorities that are not finite
-    num_observe = Whole()
-    observe = Array(np.int64, "num_observe", 2)  #: end the round
+    observe = Array(np.int64)  #: end the round
     max_rounds = Whole()
     num_params = Whole()
     params = Array(np.float32, "num_params")  #: of the policy's head, such as its epsilon

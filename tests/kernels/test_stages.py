@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from typing import Any
 
 import numpy as np
 
 from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.stages import Stage, run_stages, words_of
+from rlcpu.kernels.stages import LastMade, Stage, run_stages, words_of
 from rlcpu.kernels.structs import Array, Real, Struct, Whole
 
 
@@ -61,6 +62,22 @@ def test_a_stage_keeps_its_memory_alive() -> None:
     assert stage.argument.numbers.tolist() == [3.0] * 1000
 
 
+def test_what_was_made_last_serves_again() -> None:
+    last, made = LastMade(), []
+
+    def make(number: int) -> int:
+        made.append(number)
+        return number
+
+    assert [last.of("a", key, make, key) for key in (1, 1, 2, 1)] == [1, 1, 2, 1]
+    assert last.of("b", 1, make, 5) == 5
+    assert made == [1, 2, 1, 5]
+    assert (last.get("a"), last.get("b"), last.get("c")) == (1, 5, None)
+    assert copy.deepcopy(last).get("a") is None
+    last.clear()
+    assert last.get("a") is None
+
+
 def test_no_stages_do_nothing() -> None:
-    assert words_of([]).shape == (0, 2)
+    assert words_of([]).tolist() == [0]
     run(words_of([]), 3)
