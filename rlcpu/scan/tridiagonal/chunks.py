@@ -16,7 +16,7 @@ import numpy as np
 from numba import prange
 
 from rlcpu.kernels.compile import EXACT
-from rlcpu.kernels.memory import VECTOR_BYTES
+from rlcpu.kernels.memory import LINE
 from rlcpu.kernels.threads import for_cores, launch
 from rlcpu.scan.arguments import Array, is_same
 from rlcpu.scan.layout import AxesOrder, layout_of
@@ -91,18 +91,18 @@ def solve_arrays(
 def layout_of_systems(out: Array, in_rows: bool = False) -> AxesOrder:
     """Return the layout in which systems are computed whose unknowns are written to `out`.
 
-    `out` is (batch..., n). Columns where systems are side by side there, and fill a register; rows
+    `out` is (batch..., n). Columns where systems are side by side there, and fill a line; rows
     elsewhere, and with `in_rows`.
     """
     layout: AxesOrder = layout_of(out, out.ndim - 1)
-    if in_rows or 1 < layout.inner < VECTOR_BYTES // out.itemsize:
+    if in_rows or 1 < layout.inner < LINE // out.itemsize:
         layout = layout_of(np.empty(out.shape, out.dtype), out.ndim - 1)  # never written
     return layout
 
 
 def repeats_of(layout: AxesOrder, dtype: Any) -> int:
-    """Return how many numbers stand for a row that repeats one: all, of columns a register."""
-    return layout.num_steps if layout.inner == 1 else VECTOR_BYTES // dtype.itemsize
+    """Return how many numbers stand for a row that repeats one: all, of columns a line."""
+    return layout.num_steps if layout.inner == 1 else LINE // dtype.itemsize
 
 
 def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None) -> tuple[bool, bool]:

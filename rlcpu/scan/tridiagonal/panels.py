@@ -25,6 +25,8 @@ from numba import prange
 
 from rlcpu.kernels.compile import EXACT, inline, outline
 from rlcpu.kernels.memory import (
+    LINE,
+    ONE_LINE,
     call_at,
     fence,
     load,
@@ -38,8 +40,8 @@ from rlcpu.kernels.memory import (
     to_line,
 )
 from rlcpu.kernels.threads import for_cores
-from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
-from rlcpu.scan.tridiagonal.blocks import INPUTS, ONE, LaneBlock, SolvePlan
+from rlcpu.kernels.vectors import fill, width
+from rlcpu.scan.tridiagonal.blocks import INPUTS, LaneBlock, SolvePlan
 
 GRAIN = 2**14  # numbers from which a second core is worth waking
 PARTS = 64  # that cores take in turn
@@ -86,7 +88,7 @@ def gather_rows(source, place, starts, lists, plane, rows):
     the fill value.
     """
     plane[0] = place.fill_value
-    fill_value, lanes, ends = plane[0], width(plane, ONE), lists.stop  # of the plane's dtype
+    fill_value, lanes, ends = plane[0], width(plane, ONE_LINE), lists.stop  # of the plane's dtype
     # Numbers before `first` and from `ends` on are never read, see `LaneInput.neighbour`.
     first = 0
     if place.neighbour < 0:
@@ -94,12 +96,13 @@ def gather_rows(source, place, starts, lists, plane, rows):
     if place.neighbour > 0:
         ends = lists.last
     least = smallest_and_largest(ends, lanes)[0]  # rows that all lanes have
-    for k in range(0, rows, lanes):
+    step = width(plane, 1)  # rows of a tile
+    for k in range(0, rows, step):
         tile = shifted(plane, k * lanes)
-        if k >= first and k + lanes <= least:
-            load_tile(source, starts, k, tile, ONE)
+        if k >= first and k + step <= least:
+            load_tile(source, starts, k, tile, ONE_LINE)
         else:
-            load_tile(source, starts, k, tile, ONE, (first, ends), fill_value)
+            load_tile(source, starts, k, tile, ONE_LINE, (first, ends), fill_value)
     if first > 0:  # chunks that do not begin their system have a neighbour there
         for lane in range(lanes):
             if lists.first[lane] == 0:
@@ -112,12 +115,13 @@ def scatter_rows(plane, target, starts, ends):
 
     `starts` and `ends` point to where each lane begins in `target`, and to its number of rows.
     """
-    lanes = width(plane, ONE)
+    lanes = width(plane, ONE_LINE)
     least = smallest_and_largest(ends, lanes)[0]  # rows that all lanes have; the rest comes last
-    whole = least // lanes * lanes
-    for k in range(0, whole, lanes):
-        store_tile(shifted(plane, k * lanes), target, starts, k, ONE)
-    store_tile(shifted(plane, whole * lanes), target, starts, whole, ONE, least - whole)
+    step = width(plane, 1)  # rows of a tile
+    whole = least // step * step
+    for k in range(0, whole, step):
+        store_tile(shifted(plane, k * lanes), target, starts, k, ONE_LINE)
+    store_tile(shifted(plane, whole * lanes), target, starts, whole, ONE_LINE, least - whole)
     for lane in range(lanes):
         for k in range(least, ends[lane]):
             target[starts[lane] + k] = plane[k * lanes + lane]
@@ -139,7 +143,7 @@ def stream_rows(plane, target, start, ends, linear, begins):
         linear: scratch that begins at a line, overwritten.
         begins: points to scratch for where each lane begins in `linear`.
     """
-    lanes, head, rows = width(plane, ONE), to_line(target, start), ends[0]
+    lanes, head, rows = width(plane, ONE_LINE), to_line(target, start), ends[0]
     count = rows * lanes
     for lane in range(lanes):
         begins[lane] = lane * rows
@@ -150,7 +154,7 @@ def stream_rows(plane, target, start, ends, linear, begins):
         target[start + i] = linear[i]
     end = head + (count - head) // lanes * lanes
     for i in range(head, end, lanes):
-        stream(load(linear, i, ONE), target, start + i)
+        stream(load(linear, i, ONE_LINE), target, start + i)
     for i in range(end, count):
         target[start + i] = linear[i]
 
@@ -167,18 +171,18 @@ def gather_columns(source, place, lists, block, plane):
     `block.begin` to `block.end`, which are read where they lie, are left out.
     """
     plane[0] = place.fill_value
-    fill_value, lanes = plane[0], width(plane, ONE)  # of the plane's dtype
+    fill_value, lanes = plane[0], width(plane, ONE_LINE)  # of the plane's dtype
     count, direct_end = block.count, max(block.begin, block.end)
     first = lists.first[0] if place.neighbour < 0 else 0
     last = lists.last[0] if place.neighbour > 0 else lists.stop[0]
     for begin, end in ((first, min(block.begin, last)), (max(first, direct_end), last)):
         for k in range(begin, end):  # lanes that are not there repeat the last one
             row = shifted(source, k * place.step)
-            numbers = load(row, 0, ONE, count, row[(count - 1) * place.lane])
+            numbers = load(row, 0, ONE_LINE, count, row[(count - 1) * place.lane])
             store(numbers, plane, k * lanes)
     for begin, end in ((0, first), (last, block.rows)):
         for k in range(begin, end):
-            store(fill(fill_value, ONE), plane, k * lanes)
+            store(fill(fill_value, ONE_LINE), plane, k * lanes)
 
 
 # ---------------------------------------------------------------- which lanes a panel has
@@ -272,7 +276,7 @@ def gather_inputs(plan, extras, addresses, scratch, here, block):
 
     Extras of its lanes become rows: of how many rows each has, and of each extra input.
     """
-    memory, lanes = scratch.memory, width(scratch.memory, ONE)
+    memory, lanes = scratch.memory, width(scratch.memory, ONE_LINE)
     for i in range(plan.num_inputs):
         place, plane = plan.places[i], shifted(memory, i * plan.plane_size)
         source, starts = pointer_to(addresses[i], memory[0]), shifted(here.starts, i * lanes)
@@ -297,7 +301,7 @@ def scatter_outputs(plan, extras, addresses, scratch, here, block):
     Direct blocks have been written already.
     """
     plane = shifted(scratch.memory, max(plan.output_plane, 0) * plan.plane_size)
-    lanes, number = width(plane, ONE), plan.num_inputs
+    lanes, number = width(plane, ONE_LINE), plan.num_inputs
     target, starts = pointer_to(addresses[number], plane[0]), shifted(here.starts, number * lanes)
     for lane in range(block.count):
         unit = block.unit + lane * block.unit_step
@@ -309,7 +313,7 @@ def scatter_outputs(plan, extras, addresses, scratch, here, block):
     if plan.inner > 1:
         step = plan.places[plan.num_inputs].step
         for k in range(block.most):
-            row = load(plane, k * lanes, ONE)
+            row = load(plane, k * lanes, ONE_LINE)
             store(row, target, starts[0] + block.lane + k * step, block.count)
     elif plan.streams and block.count == lanes:
         begin = starts[0] + block.lane
@@ -327,7 +331,7 @@ def run_panels(plan, extras, addresses, memory, lists, start, stop, failed):
     `memory` and `lists` point to scratch, of numbers and of whole numbers, `failed` to a number
     that is overwritten with whether a lane failed.
     """
-    is_rows, output, lanes = plan.inner == 1, plan.num_inputs, width(memory, ONE)
+    is_rows, output, lanes = plan.inner == 1, plan.num_inputs, width(memory, ONE_LINE)
     # In `memory`, behind the planes: failures, extras, `linear`.
     failures = shifted(memory, plan.planes_size)
     numbers = shifted(failures, lanes)
@@ -417,8 +421,8 @@ def drive(plan, extras, addresses):
     parts = min(panels, PARTS)
     failed = np.zeros(parts, np.int64)
     for i in prange(parts):
-        memory = np.empty(size + VECTOR_BYTES, np.uint8)
-        begin = (memory.ctypes.data + VECTOR_BYTES - 1) & -VECTOR_BYTES
+        memory = np.empty(size + LINE, np.uint8)
+        begin = (memory.ctypes.data + LINE - 1) & -LINE
         pointers = plan, extras, addresses.ctypes.data, begin, begin + lists_offset
         some_panels = panels * i // parts, panels * (i + 1) // parts
         call_at(run_at, (*pointers, *some_panels, failed.ctypes.data + 8 * i))

@@ -13,13 +13,11 @@ import numpy as np
 from numba import types
 
 from rlcpu.kernels.compile import EXACT, c_function
-from rlcpu.kernels.memory import array_address, load, store
+from rlcpu.kernels.memory import LINE, ONE_LINE, array_address, load, store
 from rlcpu.kernels.threads import launch
-from rlcpu.kernels.vectors import VECTOR_BYTES
 from rlcpu.scan.layout import Array
 from rlcpu.scan.tridiagonal.blocks import (
     INPUTS,
-    ONE,
     PLACE,
     Extras,
     LaneBlock,
@@ -38,7 +36,7 @@ LARGE, STREAMED = 2**19, 2**22
 #: Unknowns from which systems are cut. Of 10,000 side by side, whole ones take 0.6 of the time of
 #: chunks, though their pivots leave the second cache.
 LONG = 2**15
-#: The same of so few systems that they do not fill a register.
+#: The same of so few systems that they do not fill a row of a block.
 SHORT = 2**11
 #: Equations of a chunk at least and at most, and chunks that there should be, for full registers on
 #: several cores.
@@ -65,8 +63,8 @@ class Cut(NamedTuple):
 
 def cut_systems(count: int, n: int, dtype: Any) -> Cut | None:
     """Return how to cut so many systems of n unknowns; None for whole ones."""
-    fills_register = count >= VECTOR_BYTES // dtype.itemsize
-    if n < LONG and (fills_register or n < SHORT):
+    fills_row = count >= LINE // dtype.itemsize
+    if n < LONG and (fills_row or n < SHORT):
         return None
     rows = min(max(count * n // CHUNKS, LEAST), MOST)
     return Cut(count_chunks(n, rows), rows)
@@ -130,7 +128,7 @@ def plan_of(
         cut=arguments.cut,
         periodic=arguments.periodic,
         pivoting=arguments.pivoting,
-        head_bytes=-array_address(out) % VECTOR_BYTES,
+        head_bytes=-array_address(out) % LINE,
         has_one_length=arguments.lengths is None,
     )
     return _make_plan(lanes, out.dtype, layouts, facts)
@@ -168,7 +166,7 @@ def _make_plan(
     `layouts` has strides, in bytes, neighbour and fill value of each input and of the output.
     """
     (outer, n, inner), cut = facts.shape, facts.cut
-    vector_lanes, itemsize = VECTOR_BYTES // dtype.itemsize, dtype.itemsize
+    vector_lanes, itemsize = LINE // dtype.itemsize, dtype.itemsize
     num_inputs = len(layouts) - 1
     places = np.zeros(INPUTS + 1, PLACE)
     for i, (strides, *rest) in enumerate(layouts):
@@ -231,7 +229,7 @@ def _cut_columns(
     `input_bytes` are those of the inputs of one block, `head_bytes` those from the output's first
     number to a whole line; `is_large` outputs may be written past the caches.
     """
-    vector_lanes = VECTOR_BYTES // itemsize
+    vector_lanes = LINE // itemsize
     most_blocks = -(-inner // vector_lanes)  # of a panel: all of a group
     if groups < FEW_GROUPS:
         most_blocks = inner // vector_lanes // PANELS_ACROSS
@@ -255,7 +253,7 @@ def _block_address(function: Callable[..., Any], dtype: str) -> int:
 
     def run_block(block):
         failures = function(block, number(block.plan.pivoting))
-        store(load(block.failures, 0, ONE) + failures, block.failures, 0)
+        store(load(block.failures, 0, ONE_LINE) + failures, block.failures, 0)
 
     run_block.__name__ = function.__name__
     return c_function(run_block, (LaneBlock.of(real=number).view,), fastmath=EXACT)
