@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import platform
 import re
 import sys
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from rlcpu.envs.engine.structure import structure
 from rlcpu.envs.tasks.t_maze import t_maze
 from tests.envs import connect_four
 from tests.envs.trials import try_kernels
+from tests.kernels.processes import run_python
 from tests.machine_code import needs_avx512
 
 GAINS = np.linspace(-1.0, 1.0, 8)
@@ -251,6 +253,36 @@ def test_what_does_not_is_named_with_what_to_write(step: Any, line: int, what: s
     (reason,) = found.reasons
     assert reason.startswith(what)
     assert reason.endswith(f"({__file__}:{step.__code__.co_firstlineno + line})")
+
+
+def guarded(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    turn = (state.turn + 1) % 8
+    place = state.place + GAINS[turn] if action == 1 else 0.5 * state.place
+    return State(place, turn), place, place < -3.0
+
+
+def unguarded(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    turn = (state.turn + 1) % 8
+    gain = GAINS[turn]
+    place = state.place + gain if action == 1 else 0.5 * state.place
+    return State(place, turn), place, place < -3.0
+
+
+ON_LAPTOPS = """
+import json
+from tests.envs.test_vectorised import driver_of, guarded, make, unguarded
+print(json.dumps([str(driver_of(make(step))) for step in (guarded, unguarded)]))
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names one of Intel's")
+def test_items_of_tables_in_a_branch_are_named_where_vectors_have_32_bytes() -> None:
+    """As on most laptops, which have AVX2 alone."""
+    told, advised = run_python("-c", ON_LAPTOPS, NUMBA_CPU_NAME="haswell", NUMBA_CPU_FEATURES="")
+    what = "an item of a table in one branch: read it before, and choose by a ternary"
+    line = guarded.__code__.co_firstlineno + 2
+    assert told == f"one lane at a time: {what} ({__file__}:{line})"
+    assert advised == "in vectors of 8 lanes"
 
 
 @needs_avx512

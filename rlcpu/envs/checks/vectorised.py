@@ -17,9 +17,12 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rlcpu.envs.checks.watched import is_users
 from rlcpu.kernels import hooks, linking
 from rlcpu.kernels.functions import package_of, references
+from rlcpu.kernels.vectors import VECTOR_BYTES
 
 logger = logging.getLogger("rlcpu")
 _LIBM = "a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|pow|fmod|hypot|erfc?|l?gamma|cbrt"
@@ -36,6 +39,8 @@ _POWER = "`**` with a whole exponent that is known at run time only,"
 _STORES = re.compile(r"^\s*store (?:<(\d+) x )?.*!alias\.scope (!\d+)", re.MULTILINE)
 #: How a step runs of states with arrays.
 ONE_AT_A_TIME = "one environment at a time: its state holds arrays, and loops over them vectorise"
+#: Bytes of a vector of AVX-512, which reads items of a table for some lanes alone.
+WIDEST = 64
 #: Scopes in a list of one store: several where code was inlined twice. Longer lists are of loads.
 _FEW_SCOPES = 8
 
@@ -79,6 +84,8 @@ def find_driver(compiled: Any, step: Any, known: tuple[str, ...] = ()) -> Driver
         calls_pow = any(name.startswith(("pow", "exp2")) for name in calls)
         loops = _search_sources(step, _loops)
         reasons += [loop for loop in loops if not (calls_pow and loop.startswith(_POWER))]
+        if not reasons and VECTOR_BYTES < WIDEST:
+            reasons += _search_sources(step, _guarded_reads)
         # LLVM makes selections of most `return`s: they are a reason only where there is no other.
         reasons += [] if reasons else _search_sources(step, _early_returns)
     return Driver(lanes, tuple(dict.fromkeys(reasons)))
@@ -241,6 +248,25 @@ def _early_returns(function: Any, tree: Any, path: str) -> Iterator[str]:
         if isinstance(node, ast.Return) and last and node not in last:
             advice = "a `return` before the end: compute all, and choose by ternaries"
             yield f"{advice} ({path}:{node.lineno})"
+
+
+def _guarded_reads(function: Any, tree: Any, path: str) -> Iterator[str]:
+    """Yield advice on reads of tables in one branch of a choice.
+
+    Processors without AVX-512 have no reads for some lanes alone, and LLVM makes none of several.
+    """
+    choices = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp)]
+    branches = [part for node in choices for part in (node.body, node.orelse)]
+    lines: set[int] = set()
+    for branch in branches:
+        for statement in branch if isinstance(branch, list) else [branch]:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+                    table = function.__globals__.get(getattr(node.value, "id", ""))
+                    lines |= {node.lineno} if isinstance(table, np.ndarray) else set()
+    for line in sorted(lines):
+        advice = "an item of a table in one branch: read it before, and choose by a ternary"
+        yield f"{advice} ({path}:{line})"
 
 
 def _turns_of(node: ast.For, function: Any) -> int | None:
