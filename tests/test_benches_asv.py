@@ -22,7 +22,7 @@ from asv_benches.benchmarks import tables  # noqa: E402
 FOLDER = ROOT / "asv_benches"
 MODULES = sorted(path.stem for path in (FOLDER / "benchmarks").glob("[a-z]*.py"))
 # Longer than a test may take: compilation, training, 400 MB of inputs.
-COSTLY = {"Ppo", "FirstCall", "FirstTraining", "Import", "Installation"}
+COSTLY = {"Ppo", "FirstCall", "FirstTraining", "Import", "Installation", "Widths"}
 
 
 def classes(module: str) -> list[type]:
