@@ -25,7 +25,7 @@ from rlcpu.envs.engine.structure import structure
 from rlcpu.envs.tasks.t_maze import t_maze
 from tests.envs import connect_four
 from tests.envs.trials import try_kernels
-from tests.kernels.processes import run_python
+from tests.kernels.processes import LAPTOP, run_python
 from tests.machine_code import needs_avx512
 
 GAINS = np.linspace(-1.0, 1.0, 8)
@@ -278,7 +278,7 @@ print(json.dumps([str(driver_of(make(step))) for step in (guarded, unguarded)]))
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names one of Intel's")
 def test_items_of_tables_in_a_branch_are_named_where_vectors_have_32_bytes() -> None:
     """As on most laptops, which have AVX2 alone."""
-    told, advised = run_python("-c", ON_LAPTOPS, NUMBA_CPU_NAME="haswell", NUMBA_CPU_FEATURES="")
+    told, advised = run_python("-c", ON_LAPTOPS, **LAPTOP)
     what = "an item of a table in one branch: read it before, and choose by a ternary"
     line = guarded.__code__.co_firstlineno + 2
     assert told == f"one lane at a time: {what} ({__file__}:{line})"

@@ -14,6 +14,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 300
 
+#: Variables by which numba compiles as for most laptops, which have AVX2 alone.
+LAPTOP = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+bmi,+bmi2,+f16c,+fma"}
+
 
 def run_python(*arguments: Any, root: Path = ROOT, **environment: Any) -> Any:
     """Run `python arguments...` on the package in `root`; what its last line of JSON says.

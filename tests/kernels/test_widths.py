@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlcpu.kernels.vectors import VECTOR_BYTES
-from tests.kernels.processes import run_python
+from tests.kernels.processes import LAPTOP, run_python
 
 #: A product of matrices, samples of a sum tree, tridiagonal systems and rings, a step of an
 #: environment.
@@ -63,14 +63,16 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 #: Vectors that every x86 has, and those of most laptops: AVX2 alone.
-@pytest.mark.parametrize(("cpu", "width"), [("generic", 16), ("haswell", 32)])
+@pytest.mark.parametrize(
+    ("processor", "width"), [({"NUMBA_CPU_NAME": "generic"}, 16), (LAPTOP, 32)]
+)
 def test_narrower_vectors_compute_the_same(
-    cpu: str, width: int, native: Any, tmp_path: Path
+    processor: dict[str, str], width: int, native: Any, tmp_path: Path
 ) -> None:
     if width >= VECTOR_BYTES:
         pytest.skip(f"the machine's vectors have {VECTOR_BYTES} bytes")
     file = tmp_path / "results.npz"
-    run_python("-c", PROGRAM + SAVE, file, NUMBA_CPU_NAME=cpu)
+    run_python("-c", PROGRAM + SAVE, file, **processor)
     with np.load(file) as narrow:
         assert narrow["width"] == width
         for name, array in native.items():

@@ -3,9 +3,9 @@
 A lane is a system, or a chunk of a long one. A block has as many lanes as a cache line has numbers,
 and a row of it is a vector: equation k of each lane. Where registers are shorter a row takes
 several, which LLVM computes side by side: each equation waits for the one before, and with AVX2 a
-row of one register takes 1.3 times as long. A lane function, plain Python, computes the rows of one block;
-`panels` fills blocks and calls it. Arrays are (outer, n, inner): equations along the axis of n,
-systems along the other two.
+row of one register takes 1.3 times as long. A lane function, plain Python, computes the rows of one
+block; `panels` fills blocks and calls it. Arrays are (outer, n, inner): equations along the axis of
+n, systems along the other two.
 """
 
 from __future__ import annotations
