@@ -7,6 +7,7 @@ that it reads, and how an update makes them of a rollout; see `rlcpu.train.ppo`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,6 @@ from rlcpu import nn
 from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.networks import MLP, NetworkPolicy, pixel_scales
-from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.announce import clock
 from rlcpu.nn.heads import is_bounded
 from rlcpu.nn.learner import Learner
@@ -29,9 +29,9 @@ from rlcpu.train.keeping.history import History
 from rlcpu.train.running.actors import forbid, reusable
 from rlcpu.train.running.evaluate import evaluate
 from rlcpu.train.running.sequences import check_length
-from rlcpu.train.settings.base import Settings, remaining_of
+from rlcpu.train.settings.base import remaining_of
 from rlcpu.train.settings.presets import layers_of
-from rlcpu.translation import ANSWERS, answered
+from rlcpu.translation import ANSWERS
 
 Array = npt.NDArray[Any]
 
@@ -47,21 +47,11 @@ class OnPolicy(Agent):
     _snapshot: checkpoint.Snapshot | None  # before an update that is not whole yet
     _snapshot_arrays: dict[str, Array]
 
-    @answered
-    def __init__(
-        self,
-        env: str | Dynamics | VectorEnv,
-        *,
-        seed: int = 0,
-        num_threads: int | None = None,
-        dtype: str = "float32",
-        policy: NetworkPolicy | None = None,
-        config: Settings | None = None,
-        **settings: Any,
+    def _begin_on_policy(
+        self, env: Any, policy: Any, config: Any, settings: Mapping[str, Any], **options: Any
     ) -> None:
-        seeds = self._begin(
-            env, config, settings, seed=seed, num_threads=num_threads, dtype=dtype, num_seeds=3
-        )
+        """Make a new agent, see `Agent._begin`; options are `seed`, `num_threads` and `dtype`."""
+        seeds = self._begin(env, config, settings, num_seeds=3, **options)
         dynamics = self.env.dynamics
         if policy is not None:
             _check_policy(policy, dynamics)
@@ -75,6 +65,7 @@ class OnPolicy(Agent):
         networks = self._act_by(self.networks(seeds.weights))
         self._limit_observations()
         check_length(self.config, sum(self.policy.state_sizes.values()))
+        num_threads = options["num_threads"] or self.env.num_threads
         self.learner = self._make_learner(networks, seeds.order, num_threads)
         self._snapshot, self._snapshot_arrays = None, {}
         self.history = History(losses=self._no_losses)

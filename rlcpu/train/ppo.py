@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
 
@@ -30,6 +30,7 @@ from rlcpu.train.running.sequences import SampleSequences, sequences_of
 from rlcpu.train.settings.arguments import Env, typed_by
 from rlcpu.train.settings.base import Schedule, Settings, check_divides, scheduled
 from rlcpu.train.settings.presets import Layers
+from rlcpu.translation import answered
 
 Array = npt.NDArray[Any]
 
@@ -387,10 +388,22 @@ class PPO(OnPolicy):
     general: ClassVar[dict[str, PPOConfig]] = {"numbers": GENERAL, "symbols": GENERAL_SYMBOLS}
     config: PPOConfig
 
-    if TYPE_CHECKING:
-
-        @typed_by(_PPOArguments)
-        def __init__(self, env: Env, **settings: Any) -> None: ...
+    @typed_by(_PPOArguments)
+    @answered
+    def __init__(
+        self,
+        env: Env,
+        *,
+        seed: int = 0,
+        num_threads: int | None = None,
+        dtype: str = "float32",
+        policy: NetworkPolicy | None = None,
+        config: Settings | None = None,
+        **settings: Any,
+    ) -> None:
+        self._begin_on_policy(
+            env, policy, config, settings, seed=seed, num_threads=num_threads, dtype=dtype
+        )
 
     def updates(self) -> list[nn.Update]:
         """Return the losses that an update minimises, in order."""
