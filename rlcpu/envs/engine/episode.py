@@ -68,25 +68,26 @@ class EpisodeStep(NamedTuple):
 
 
 @functools.cache
-def make_step_episode(dtype: type, same_step: bool) -> Callable[..., Any]:
+def make_step_episode(dtype: type, same_step: bool, may_wait: bool = True) -> Callable[..., Any]:
     """Make (episode, elapsed, reward, ends, cuts, limit) -> `EpisodeStep`, of plain numbers.
 
     A finished episode is followed by a new one: in the same step with `same_step`, else in the next
-    one, whose reward and ends count for nothing. `elapsed` are the steps before this one, `ends`
-    and `cuts` tell whether the environment terminates or truncates the episode, and `limit`,
-    uint32, is the number of steps after which it is truncated.
+    one, whose reward and ends count for nothing; without `may_wait` the caller has a branch for
+    that one. `elapsed` are the steps before this one, `ends` and `cuts` tell whether the
+    environment terminates or truncates the episode, and `limit`, uint32, is the number of steps
+    after which it is truncated.
 
     Everything is selected: branches would keep a loop over lanes from vectorising.
     """
-    restart = make_restart_episode(dtype)
+    restart, may_wait = make_restart_episode(dtype), may_wait and not same_step
     one, zero, pending, nothing, real = u32(1), u32(0), u32(PENDING), dtype(0), dtype
 
     @inline_source
     def step_episode(episode, elapsed, reward, ends, cuts, limit):
-        waits = False if same_step else elapsed == pending
+        waits = elapsed == pending if may_wait else False
         # `limit` is never 0. Where LLVM knows that nothing terminates, its cost model does not find
         # vectors worth it in next-step mode: 13 ns a step of Pendulum instead of 3.
-        ends = ends if same_step else ends | (limit == zero)
+        ends = ends | (limit == zero) if may_wait else ends
         reward = nothing if waits else real(reward)
         counted, elapsed = count_step(episode, reward), u32(elapsed + one)
         terminated = ends & (not waits)

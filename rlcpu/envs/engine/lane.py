@@ -76,10 +76,11 @@ class Lane(NamedTuple):
     select: Callable[..., Any]
     #: (numbers,) -> the params NamedTuple, from the run-time numbers of `pack`.
     unpack_params: Callable[..., Any]
-    #: (params, rows, i) -> the params of lane i, some of which have own rows.
+    #: (params, rows, i) -> the params of lane i, of which those that vary have own rows.
     params_of_lane: Callable[..., Any]
     #: (params, lane_params, a, b) -> params of the lane's next episode, some of which `randomize`
-    #: draws; `lane_params` are those of the running episode.
+    #: draws; `lane_params` are those of the running episode. Called only where it draws any, as
+    #: are the next two.
     redraw_params: Callable[..., Any]
     #: (condition, x, y) -> params x or y, which differ in what is redrawn.
     select_params: Callable[..., Any]
@@ -133,7 +134,7 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
 def _make_step(env: Structure, dtype: type) -> Callable[..., Any]:
     """Make `step` of `Lane`, of the author's step."""
     user_step, truncates = user_functions(env, dtype)["step"], env.truncates
-    to_floats = make_floats(env.state, dtype, env.has_whole)
+    converts, to_floats = returns_whole(env, env.state), make_floats(env.state, dtype)
     step_draws = make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
 
     is_random = env.step_draws != 0
@@ -144,7 +145,8 @@ def _make_step(env: Structure, dtype: type) -> Callable[..., Any]:
             result = user_step(state, action, params, step_draws(a, b))
         else:
             result = user_step(state, action, params)
-        return to_floats(result[0]), result[1], result[2], result[3] if truncates else False
+        reached = to_floats(result[0]) if converts else result[0]
+        return reached, result[1], result[2], result[3] if truncates else False
 
     return step
 
@@ -152,12 +154,13 @@ def _make_step(env: Structure, dtype: type) -> Callable[..., Any]:
 def _make_reset(env: Structure, dtype: type) -> Callable[..., Any]:
     """Make `reset` of `Lane`, of the author's reset."""
     user_reset = user_functions(env, dtype)["reset"]
-    to_floats = make_floats(env.state, dtype, env.has_whole)
+    converts, to_floats = returns_whole(env, env.state), make_floats(env.state, dtype)
     reset_draws = make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
 
     @inline
     def reset(params, a, b):
-        return to_floats(user_reset(reset_draws(a, b), params))
+        state = user_reset(reset_draws(a, b), params)
+        return to_floats(state) if converts else state
 
     return reset
 
@@ -165,13 +168,19 @@ def _make_reset(env: Structure, dtype: type) -> Callable[..., Any]:
 def _make_observe(env: Structure, dtype: type) -> Callable[..., Any]:
     """Make `observe` of `Lane`, of the author's observe and action mask."""
     user_observe = user_functions(env, dtype)["observe"]
-    encode = make_encode(env.observation, np.float32)
-    to_floats = make_floats(env.observation, dtype, env.has_whole)
+    is_plain, encode = env.observation.is_plain, make_encode(env.observation, np.float32)
+    converts, to_floats = returns_whole(env, env.observation), make_floats(env.observation, dtype)
     is_masked, mask_of = env.action_mask is not None, make_mask_of(env, dtype)
 
     @inline
     def observe(state, params):
-        rows = encode(to_floats(user_observe(state, params)))
+        value = user_observe(state, params)
+        if converts:
+            rows = to_floats(value)
+        elif is_plain:
+            rows = value
+        else:
+            rows = encode(value)
         if is_masked:
             return rows + mask_of(state, params)
         return rows
@@ -198,16 +207,18 @@ def make_mask_of(env: Structure, dtype: type) -> Callable[..., Any]:
     return mask_of
 
 
-def make_floats(layout: Any, dtype: type, has_whole: bool) -> Callable[..., Any]:
-    """Make an inlinable function: a value -> the same, whose ints and bools became floats.
+def returns_whole(env: Structure, layout: Any) -> bool:
+    """Tell whether an author's function may return ints for the floats of a plain value."""
+    return env.has_whole and layout.is_plain
 
-    It converts only a value that is a tuple of floats, and only if `has_whole` says that an
-    author's function may return ints there: else the value is returned as it is. GPU kernels inline
-    it, too, so that it is plain Python.
+
+def make_floats(layout: Any, dtype: type) -> Callable[..., Any]:
+    """Make an inlinable function: a tuple of floats -> the same, ints and bools now floats.
+
+    It is called where `returns_whole` says so. GPU kernels inline it, too: it is plain Python.
     """
-    if not (has_whole and layout.is_plain):
-        return inline(lambda value: value)
-    items = source_of_tuple(f"real(value[{k}])" for k in range(layout.fields[0].size))
+    size = layout.fields[0].size if layout.is_plain else 0
+    items = source_of_tuple(f"real(value[{k}])" for k in range(size))
     return inline(define(f"def floats(value): return {items}", real=dtype))
 
 
@@ -272,6 +283,7 @@ def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[...
     load, store, select, step, reset = lane.load, lane.store, lane.select, lane.step, lane.reset
     params_of_lane, redraw_params = lane.params_of_lane, lane.redraw_params
     select_params, store_params = lane.select_params, lane.store_params
+    varies, redraws = bool(env.varied), env.randomize is not None
     get_word, set_word = row_access("words")
     load_episode, store_episode = load_rows(SIZE, "state"), store_rows(SIZE, "state")
     episode_at, step_episode = lane.rows * LANES, make_step_episode(dtype, same_step)
@@ -279,16 +291,18 @@ def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[...
     @inline_source
     def step_lane(state, words, i, action, bits, params, limit):
         elapsed = get_word(words, ELAPSED * LANES + i)
-        lane_params = params_of_lane(params, state, i)
+        lane_params = params_of_lane(params, state, i) if varies else params
         before = load(state, LANES, i)
         reached, reward, ends, cuts = step(before, action, lane_params, bits[0], bits[1])
         episode = Episode(*load_episode(state, LANES, episode_at + i))
         end = step_episode(episode, elapsed, reward, ends, cuts, limit)
-        new_params = redraw_params(params, lane_params, bits[0], bits[1])
+        new_params = next_params = lane_params
+        if redraws:
+            new_params = redraw_params(params, lane_params, bits[0], bits[1])
+            next_params = select_params(end.begins, new_params, lane_params)
+            store_params(state, i, next_params)
         next_state = select(end.begins, reset(new_params, bits[0], bits[1]), reached)
         store(state, LANES, i, next_state)
-        next_params = select_params(end.begins, new_params, lane_params)
-        store_params(state, i, next_params)
         store_episode(state, LANES, episode_at + i, end.next_episode)
         set_word(words, ELAPSED * LANES + i, end.next_elapsed)
         return LaneStep(
@@ -363,8 +377,6 @@ def make_params_of_lane(env: Structure, dtype: type) -> Callable[..., Any]:
 
     Its source is `Params(peek(rows, 320 + i), params.mass, ...)`, where the first one has a row.
     """
-    if not env.varied:
-        return inline(lambda params, rows, i: params)
     places = _row_places(env, dtype)
 
     def source_of(name: str) -> str:
@@ -382,9 +394,7 @@ def make_redraw_params(env: Structure, dtype: type) -> Callable[..., Any]:
     The author's `randomize` gets, in the place of the numbers that it draws, those with which the
     environments were made, so that a draw does not depend on the draw before it.
     """
-    if env.randomize is None:
-        return inline(lambda params, lane_params, a, b: lane_params)
-    randomize, drawn = user_functions(env, dtype)["randomize"], env.randomized
+    randomize, drawn = user_functions(env, dtype).get("randomize"), env.randomized
 
     def nominal(name: str) -> str:
         return f"params.{name}" if name in drawn else f"lane_params.{name}"
@@ -408,8 +418,6 @@ def _make_select_params(env: Structure) -> Callable[..., Any]:
     Only numbers that `randomize` draws can differ between x and y.
     """
     drawn = env.randomized
-    if not drawn:
-        return inline(lambda condition, x, y: y)
 
     def source_of(name: str) -> str:
         return f"x.{name} if condition else y.{name}" if name in drawn else f"y.{name}"

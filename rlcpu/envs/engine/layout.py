@@ -32,7 +32,6 @@ from numba.np.numpy_support import from_dtype
 
 from rlcpu.envs.engine.arrays import ArrayLayout
 from rlcpu.kernels.boards import BOARD, Board
-from rlcpu.kernels.compile import define, inline, source_of_tuple
 
 Array = npt.NDArray[Any]
 #: Kinds of a value, and the type hints that name them.
@@ -326,8 +325,6 @@ def make_decode(layout: Layout, dtype: type) -> Callable[..., Any]:
     every row, these functions took a third of the time to compile a step of Seaquest, whose state
     has a hundred rows.
     """
-    if layout.is_plain:
-        return _identity
     bits = 8 * np.dtype(dtype).itemsize
 
     @intrinsic
@@ -375,8 +372,6 @@ def make_decode(layout: Layout, dtype: type) -> Callable[..., Any]:
 @functools.cache
 def make_encode(layout: Layout, dtype: type) -> Callable[..., Any]:
     """Make an inlinable function: a value -> the tuple of its rows, floats of `dtype`."""
-    if layout.is_plain:
-        return _identity
     count = layout.rows(dtype)
 
     @intrinsic
@@ -419,11 +414,6 @@ def make_select(layout: Layout, dtype: type) -> Callable[..., Any]:
 
     `x` and `y` are values of the layout: each number of the result is selected by itself.
     """
-    if layout.is_plain:
-        items = source_of_tuple(
-            f"x[{k}] if condition else y[{k}]" for k in range(layout.fields[0].size)
-        )
-        return inline(define(f"def select(condition, x, y): return {items}"))
 
     @intrinsic
     def select(typing, condition, x, y):
@@ -448,11 +438,6 @@ def make_select(layout: Layout, dtype: type) -> Callable[..., Any]:
         return value_type(types.boolean, x, y), generate
 
     return select
-
-
-@inline
-def _identity(rows):
-    return rows
 
 
 _I64 = ir.IntType(64)

@@ -30,7 +30,6 @@ from rlcpu.envs.engine.lane import (
     ELAPSED,
     LANES,
     make_draws,
-    make_floats,
     make_mask_of,
     make_params_of_lane,
     make_redraw_params,
@@ -78,10 +77,11 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
     record_of_lane, clear = make_record_access(env.state, dtype)
     params_of_lane, to_int64 = make_params_of_lane(env, dtype), _make_ints_64(env)
     redraw_params, store_params = make_redraw_params(env, dtype), make_store_params(env, dtype)
+    varies, redraws = bool(env.varied), env.randomize is not None
     get_word, set_word = row_access("words")
     load_episode, store_episode = load_rows(SIZE, "state"), store_rows(SIZE, "state")
     episode_at, begin = env.state.rows(dtype) * LANES, begin_of(dtype)
-    step_episode = make_step_episode(dtype, same_step=False)
+    step_episode = make_step_episode(dtype, same_step=False, may_wait=False)
     truncates, is_random = env.truncates, env.step_draws != 0
 
     @inline_source
@@ -92,7 +92,8 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
 
     @inline_source
     def step(rows, words, i, action, bits, params, limit):
-        result = call_step(record_of_lane(rows, i), action, params_of_lane(params, rows, i), bits)
+        lane_params = params_of_lane(params, rows, i) if varies else params
+        result = call_step(record_of_lane(rows, i), action, lane_params, bits)
         episode = Episode(*load_episode(rows, LANES, episode_at + i))
         elapsed, cuts = get_word(words, ELAPSED * LANES + i), result[2] if truncates else False
         end = step_episode(episode, elapsed, result[0], bool(result[1]), bool(cuts), limit)
@@ -102,8 +103,10 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
 
     @outline
     def restart(rows, words, i, bits, params):
-        new_params = redraw_params(params, params_of_lane(params, rows, i), bits[0], bits[1])
-        store_params(rows, i, new_params)
+        new_params = params_of_lane(params, rows, i) if varies else params
+        if redraws:
+            new_params = redraw_params(params, new_params, bits[0], bits[1])
+            store_params(rows, i, new_params)
         state = record_of_lane(rows, i)
         clear(state)
         user_reset(state, reset_draws(bits[0], bits[1]), new_params)
@@ -173,13 +176,12 @@ def _make_write_observation(env: Structure, dtype: type) -> Callable[..., None]:
             user_observe(state, lane_params, out)
 
         return write_array
-    to_floats = make_floats(env.observation, dtype, env.has_whole)
     encode, put = make_encode(env.observation, np.float32), store_rows(env.observation_rows, ANY)
 
     @inline_source
     def write_value(state, lane_params, target, place):
         # Of stride 1: the rows of an observation lie side by side here.
-        put(target, 1, place, encode(to_floats(user_observe(state, lane_params))))
+        put(target, 1, place, encode(user_observe(state, lane_params)))
 
     return write_value
 

@@ -63,7 +63,7 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
     to_env_action = make_to_env_action(size_of_action, is_whole, dtype, loops)
     allocate = _make_allocate(scratch_size)
     load, observe, unpack = lane.load, lane.observe, lane.unpack_params
-    params_of_lane, first_draw = lane.params_of_lane, env.num_draws
+    params_of_lane, varies, first_draw = lane.params_of_lane, bool(env.varied), env.num_draws
     start, finish = make_start_sums(dtype), make_finish_sums(True, dtype)
     add_step, flush = _make_add_step(env, interface, dtype), make_flush(dtype)
     exact = dtype is np.float64  # without vectors: only lanes in use are stepped then
@@ -82,7 +82,8 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
             now = u32(counter + u32(step))
             for i in range(count if exact else LANES):
                 bits = draw_bits(words, i, now)
-                observation = observe(load(state, LANES, i), params_of_lane(params, state, i))
+                lane_params = params_of_lane(params, state, i) if varies else params
+                observation = observe(load(state, LANES, i), lane_params)
                 decision = act(observation, constants, bits, keys, scratch)
                 action = to_env_action(decision[0], bounds)
                 result = step_lane(state, words, i, action, bits, params, limit)

@@ -185,6 +185,7 @@ def _make_restart_block(env: Structure, dtype: type) -> Callable[..., None]:
     load, store, select, reset = lane.load, lane.store, lane.select, lane.reset
     params_of_lane, redraw_params = lane.params_of_lane, lane.redraw_params
     select_params, store_params = lane.select_params, lane.store_params
+    varies, redraws = bool(env.varied), env.randomize is not None
     load_episode, store_episode = load_rows(SIZE, "state"), store_rows(SIZE, "state")
     episode_at, restart_episode = lane.rows * LANES, make_restart_episode(dtype)
     # Not "words": stores under that name tell whether the loop of a step became vectors.
@@ -196,11 +197,13 @@ def _make_restart_block(env: Structure, dtype: type) -> Callable[..., None]:
         mask, counter = job.mask, job.clock[0]
         for i in range(lanes):
             bits, is_reset = draw_bits(words, i, counter), get_mask(mask, place + i) != 0
-            lane_params = params_of_lane(params, state, i)
-            new_params = redraw_params(params, lane_params, bits[0], bits[1])
+            lane_params = params_of_lane(params, state, i) if varies else params
+            new_params = lane_params
+            if redraws:
+                new_params = redraw_params(params, lane_params, bits[0], bits[1])
+                store_params(state, i, select_params(is_reset, new_params, lane_params))
             new_state = reset(new_params, bits[0], bits[1])
             store(state, LANES, i, select(is_reset, new_state, load(state, LANES, i)))
-            store_params(state, i, select_params(is_reset, new_params, lane_params))
             episode = Episode(*load_episode(state, LANES, episode_at + i))
             store_episode(state, LANES, episode_at + i, restart_episode(is_reset, episode))
             elapsed = get_elapsed(words, ELAPSED * LANES + i)
@@ -216,13 +219,15 @@ def _make_observe_block(env: Structure, dtype: type) -> Callable[..., None]:
     """
     lane = compile_lane(env, dtype)
     load, observe, params_of_lane = lane.load, lane.observe, lane.params_of_lane
+    varies = bool(env.varied)
     put = store_rows(env.shown_rows, "observations")
 
     @inline_source
     def observe_block(job, state, place, lanes, params):
         observations, stride = job.observations, job.stride
         for i in range(lanes):
-            observation = observe(load(state, LANES, i), params_of_lane(params, state, i))
+            lane_params = params_of_lane(params, state, i) if varies else params
+            observation = observe(load(state, LANES, i), lane_params)
             put(observations, stride, place + i, observation)
 
     return observe_block
