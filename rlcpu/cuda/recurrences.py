@@ -40,7 +40,10 @@ class DeviceStrided(NamedTuple):
     """An array as kernels take it, whatever its layout: machine code is the same for all."""
 
     memory: Any  # all its numbers, and perhaps more, of one dimension and contiguous
-    strides: tuple[int, int, int]  # numbers, over axes before the steps, the steps, axes after them
+    # Numbers from one index to the next, of the axes that `LaneSizes` names.
+    outer_stride: int
+    step_stride: int
+    inner_stride: int
 
 
 class LaneSizes(NamedTuple):
@@ -75,18 +78,18 @@ class StepsAxis(NamedTuple):
     def strided(self, array: Any) -> DeviceStrided:
         """Return the array broadcast to the shape, copied if three strides cannot describe it."""
         if array.ndim == 0 and type(array) is np.ndarray:
-            return DeviceStrided(constant(array.item(), array.dtype), (0, 0, 0))
+            return DeviceStrided(constant(array.item(), array.dtype), 0, 0, 0)
         whole = asarray(array)
         if whole.shape != self.shape:
             whole = xp.broadcast_to(whole, self.shape)
         whole = whole.reshape(self.sizes)
         if any(stride < 0 or stride % whole.itemsize for stride in whole.strides):
             whole = xp.ascontiguousarray(whole)
-        strides: Any = tuple(stride // whole.itemsize for stride in whole.strides)
+        strides = [stride // whole.itemsize for stride in whole.strides]
         # Numbers from the first to the last one, whatever lies between.
         size = 1 + sum((n - 1) * stride for n, stride in zip(whole.shape, strides, strict=True))
         as_strided = xp.lib.stride_tricks.as_strided
-        return DeviceStrided(as_strided(whole, (size,), (whole.itemsize,)), strides)
+        return DeviceStrided(as_strided(whole, (size,), (whole.itemsize,)), *strides)
 
     def strided_ends(self, array: Any, dtype: Any) -> DeviceStrided:
         """Return an array without the axis of steps as one of a single step, see `strided`."""
@@ -141,10 +144,10 @@ def nth_step(sizes, direction, i):
 
 def position_of(array, lane, k):
     """Return the position of step k of a lane in a `DeviceStrided`."""
-    strides = array.strides
     # As an index of 64 bits the compiler would keep one for each array and step that is read ahead,
     # in more registers than there are.
-    return lane.outer * strides[0] + np.int32(k) * strides[1] + lane.inner * strides[2]
+    steps = np.int32(k) * array.step_stride
+    return lane.outer * array.outer_stride + steps + lane.inner * array.inner_stride
 
 
 def number_at(array, lane, k):

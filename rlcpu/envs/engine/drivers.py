@@ -39,7 +39,7 @@ class EnvFacts(NamedTuple):
     env_step: int
 
 
-class TaskMemory(NamedTuple):
+class EngineMemory(NamedTuple):
     """Pointers to the arrays of a `LaneEngine`."""
 
     state: Any
@@ -154,7 +154,7 @@ def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
         if bad > 0:
             return bad
         row_step = n if env_step == 1 else 1
-        memory = TaskMemory(address(state), address(words), address(numbers), address(clock))
+        memory = EngineMemory(address(state), address(words), address(numbers), address(clock))
         outputs = OutputPointers(
             observations=address(observations),
             rewards=address(rewards),

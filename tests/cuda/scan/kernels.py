@@ -40,7 +40,7 @@ SIZES, FLAGS = (LaneSizes, "int64, int64, int64"), "uint8[::1]"
 
 
 def strided(memory: str) -> tuple[Any, ...]:
-    return DeviceStrided, memory, "UniTuple(int64, 3)"
+    return DeviceStrided, memory, "int64, int64, int64"
 
 
 def jobs() -> Iterator[tuple[Any, ...]]:
