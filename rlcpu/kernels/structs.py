@@ -6,7 +6,7 @@
         gamma = Real()
         rewards = Array(np.float32, "num_steps", "num_envs")  # sizes are fields, or numbers
         policy = Reference(Policy)  # another struct, somewhere else
-        place = Part(Strided)  # another struct, inside of this one
+        place = Nested(Strided)  # another struct, inside of this one
         steps = Wholes(4)  # so many whole numbers, a tuple
 
 Every field is a word of eight bytes, or some of them, so that Python writes a struct as an array of
@@ -270,7 +270,7 @@ class References(Array):
         return super().words(addresses, fields)
 
 
-class Part(StructField):
+class Nested(StructField):
     """Field that is another struct, inside of this one; Python may set it by a tuple of its words.
 
     Kernels read it as a view, and do not pack it.
@@ -280,7 +280,7 @@ class Part(StructField):
         self.struct, self.size = struct, struct.num_words
 
     def __repr__(self) -> str:
-        return f"Part({self.struct.declaration})"
+        return f"Nested({self.struct.declaration})"
 
     def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
         """Return the words of a struct, or words themselves."""
@@ -375,7 +375,7 @@ class Struct(metaclass=StructType):
         """Tell whether the declaration names dtypes, its own or of other structs in it."""
         return any(
             field.struct.has_open_dtypes()
-            if isinstance(field, Reference | Part)
+            if isinstance(field, Reference | Nested)
             else isinstance(getattr(field, "dtype", None), str)
             for field in cls.fields.values()
         )
@@ -436,7 +436,7 @@ def _struct_of(struct: Any, **dtypes: Any) -> Any:
         """Return a field without open dtypes."""
         if isinstance(field, Array) and isinstance(field.dtype, str):
             return Array(dtypes[field.dtype], *field.shape)
-        if isinstance(field, Reference | Part) and field.struct.has_open_dtypes():
+        if isinstance(field, Reference | Nested) and field.struct.has_open_dtypes():
             return type(field)(field.struct.of(**dtypes))
         return field
 
@@ -500,7 +500,7 @@ def _resolve_field(view: Any, name: str) -> Any:
     if name == "address":
         return types.int64
     field = view.struct.fields.get(name)
-    if isinstance(field, Part):
+    if isinstance(field, Nested):
         return StructView(field.struct, view.is_constant)
     return None if field is None else field.numba
 
@@ -525,7 +525,7 @@ def _read_field(context, builder, view, words, name):
         return word
 
     field = fields[name]
-    if isinstance(field, Part):
+    if isinstance(field, Nested):
         return place_of(name)
     if isinstance(field, Wholes):
         numbers = [load(name, number) for number in range(field.size)]

@@ -18,7 +18,7 @@ from rlcpu.kernels.memory import address, call_at
 from rlcpu.kernels.structs import (
     Array,
     Flag,
-    Part,
+    Nested,
     Real,
     Reference,
     References,
@@ -43,7 +43,7 @@ class Strided(Struct):
 
 class Outer(Struct):
     rows = Whole()
-    first = Part(Strided)
+    first = Nested(Strided)
     sizes = Wholes(3)
     factor = Real()
     is_on = Flag()
@@ -130,8 +130,8 @@ def test_replace_copies() -> None:
 
 def test_a_part_may_be_set_by_its_words() -> None:
     class Places(Struct):
-        source = Part(Strided)
-        target = Part(Strided)
+        source = Nested(Strided)
+        target = Nested(Strided)
 
     places, half = Places(source=(1, 2, 0), target=(3, 4, 0)), np.float64(0.5).view(np.int64)
     places.target = 5, 6, int(half)
@@ -238,7 +238,7 @@ def test_dtypes_of_parts_and_references() -> None:
 
     class Rows(Struct):
         inner = Reference(Inner)
-        one = Part(Row)
+        one = Nested(Row)
         two = Reference(Row)
 
     single = Rows.of(real=np.float32)
@@ -309,8 +309,8 @@ def test_the_fingerprint_knows_the_declaration() -> None:
             Array(np.float32, 3, "first"),
             Reference(Inner),
             Reference(Outer),
-            Part(Inner),
-            Part(Strided),
+            Nested(Inner),
+            Nested(Strided),
             Wholes(2),
             Wholes(3),
         )

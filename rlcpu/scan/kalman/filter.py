@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.kernels.compile import inline
-from rlcpu.kernels.structs import Array, Flag, Part, Real, Struct, Whole
+from rlcpu.kernels.structs import Array, Flag, Nested, Real, Struct, Whole
 from rlcpu.scan.kalman.matrices import (
     MINUS,
     PLUS,
@@ -73,27 +73,27 @@ class ModelRows(Struct):
 class ModelInputs(Struct):
     """Something for each input, as `ModelArrays` names them."""
 
-    observations = Part(ModelRows)
-    transition = Part(ModelRows)
-    transition_cov = Part(ModelRows)
-    design = Part(ModelRows)
-    observation_cov = Part(ModelRows)
-    initial_mean = Part(ModelRows)
-    initial_cov = Part(ModelRows)
+    observations = Nested(ModelRows)
+    transition = Nested(ModelRows)
+    transition_cov = Nested(ModelRows)
+    design = Nested(ModelRows)
+    observation_cov = Nested(ModelRows)
+    initial_mean = Nested(ModelRows)
+    initial_cov = Nested(ModelRows)
 
 
 class KalmanTask(Struct):
     """A call of one of the Kalman functions."""
 
-    inputs = Part(ModelInputs)
+    inputs = Nested(ModelInputs)
     lanes = Whole()  #: of all blocks
     positions = Array(np.int64, 7, "lanes")  #: where each lane's model is in each input
     loglik = Array(np.float64, "lanes")  #: overwritten
-    predicted_mean = Part(ModelRows)  #: what filter and smoother write
-    predicted_cov = Part(ModelRows)
-    mean = Part(ModelRows)
-    cov = Part(ModelRows)
-    gradients = Part(ModelInputs)  #: of the log-likelihoods, overwritten
+    predicted_mean = Nested(ModelRows)  #: what filter and smoother write
+    predicted_cov = Nested(ModelRows)
+    mean = Nested(ModelRows)
+    cov = Nested(ModelRows)
+    gradients = Nested(ModelInputs)  #: of the log-likelihoods, overwritten
     m = Whole()  #: numbers of a state
     p = Whole()  #: numbers of an observation
     length = Whole()  #: time steps of a chunk

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.memory import load, load_mask, prefetch, shifted, store, stream
-from rlcpu.kernels.structs import Array, Flag, Part, Real, Struct, Whole
+from rlcpu.kernels.structs import Array, Flag, Nested, Real, Struct, Whole
 from rlcpu.kernels.vectors import VECTOR_BYTES, width
 from rlcpu.scan.recurrences.rules import Step
 
@@ -33,15 +33,15 @@ _Flags = Strided.of(real=np.uint8)
 class StepArrays(Struct):
     """The inputs of a recurrence, as `Step` names them."""
 
-    reward = Part(Strided)
-    value = Part(Strided)
-    terminated = Part(_Flags)
-    truncated = Part(_Flags)
-    final_value = Part(Strided)
-    gamma = Part(Strided)
-    lambda_ = Part(Strided)
-    ratio = Part(Strided)
-    action_value = Part(Strided)
+    reward = Nested(Strided)
+    value = Nested(Strided)
+    terminated = Nested(_Flags)
+    truncated = Nested(_Flags)
+    final_value = Nested(Strided)
+    gamma = Nested(Strided)
+    lambda_ = Nested(Strided)
+    ratio = Nested(Strided)
+    action_value = Nested(Strided)
 
 
 class ClipNumbers(Struct):
@@ -71,12 +71,12 @@ class RecurrencePlan(Struct):
     wants_ends = Flag()  #: whether `ends` is written in place of outputs
     #: (2, outer), the last y of each row and the product of all its a.
     ends = Array("real")
-    clips = Part(ClipNumbers)
-    inputs = Part(StepArrays)
-    last_values = Part(Strided)  #: of one step, as `initial`: values after the last step
-    initial = Part(Strided)  #: y before the step that is computed first
-    first_output = Part(Strided)
-    second_output = Part(Strided)  #: the first one again if there is none
+    clips = Nested(ClipNumbers)
+    inputs = Nested(StepArrays)
+    last_values = Nested(Strided)  #: of one step, as `initial`: values after the last step
+    initial = Nested(Strided)  #: y before the step that is computed first
+    first_output = Nested(Strided)
+    second_output = Nested(Strided)  #: the first one again if there is none
 
 
 #: Plans of arrays of a dtype, by its type.

@@ -95,6 +95,13 @@ class Extras(Struct):
     outputs = Array(np.float64)  #: likewise, overwritten
 
 
+#: What calls have besides inputs and output, by dtype: nothing.
+NO_EXTRAS: dict[Any, Any] = {
+    kind: Extras.of(real=kind)(has_lengths=False, lengths=0, shared=0, inputs=0, outputs=0)
+    for kind in (np.float32, np.float64)
+}
+
+
 class LaneBlock(Struct):
     """Lanes, as many as a vector has numbers, as a lane function sees them.
 

@@ -18,12 +18,14 @@ an aligned vector of memory is called a line.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
+from numba import prange, types
 
-from rlcpu.kernels.compile import EXACT, inline, outline
+from rlcpu.kernels.compile import EXACT, c_function, inline, outline
 from rlcpu.kernels.memory import (
     LINE,
     ONE_LINE,
@@ -41,7 +43,7 @@ from rlcpu.kernels.memory import (
 )
 from rlcpu.kernels.threads import for_cores
 from rlcpu.kernels.vectors import fill, width
-from rlcpu.scan.tridiagonal.blocks import INPUTS, LaneBlock, SolvePlan
+from rlcpu.scan.tridiagonal.blocks import INPUTS, NO_EXTRAS, LaneBlock, SolvePlan
 
 GRAIN = 2**14  # numbers from which a second core is worth waking
 PARTS = 64  # that cores take in turn
@@ -431,3 +433,29 @@ def drive(plan, extras, addresses):
 
 
 DRIVERS = for_cores(drive, GRAIN, fastmath=EXACT)
+
+
+# ---------------------------------------------------------------- compiled for a dtype
+
+
+@functools.cache
+def block_address(function: Callable[..., Any], dtype: str) -> int:
+    """Return the address of a compiled lane function, which adds to the failures of its block."""
+    number: Any = np.dtype(dtype).type
+
+    def run_block(block):
+        failures = function(block, number(block.plan.pivoting))
+        store(load(block.failures, 0, ONE_LINE) + failures, block.failures, 0)
+
+    run_block.__name__ = function.__name__
+    return c_function(run_block, (LaneBlock.of(real=number).view,), fastmath=EXACT)
+
+
+@functools.cache
+def panels_address(dtype: str) -> int:
+    """Return the address of `run_panels`, compiled for a dtype: all lane functions share it."""
+    whole, number = types.int64, getattr(types, dtype)
+    numbers, wholes = types.CPointer(number), types.CPointer(whole)
+    structs = SolvePlan.view, NO_EXTRAS[np.dtype(dtype).type].view
+    kinds = (*structs, wholes, numbers, wholes, whole, whole, wholes)
+    return c_function(run_panels, kinds, fastmath=EXACT)

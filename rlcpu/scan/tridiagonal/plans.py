@@ -6,26 +6,29 @@ A plan, `SolvePlan`, depends on the shapes and strides of arrays alone, and is k
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
-from rlcpu.kernels.compile import EXACT, c_function
-from rlcpu.kernels.memory import LINE, ONE_LINE, array_address, load, store
+from rlcpu.kernels.memory import LINE, array_address
 from rlcpu.kernels.threads import launch
 from rlcpu.scan.layout import Array
 from rlcpu.scan.tridiagonal.blocks import (
     INPUTS,
+    NO_EXTRAS,
     PLACE,
-    Extras,
-    LaneBlock,
     LaneFunction,
     LaneInput,
     SolvePlan,
 )
-from rlcpu.scan.tridiagonal.panels import DRIVERS, LISTS, count_chunks, run_panels
+from rlcpu.scan.tridiagonal.panels import (
+    DRIVERS,
+    LISTS,
+    block_address,
+    count_chunks,
+    panels_address,
+)
 
 PANEL = 2**19  # bytes of the inputs of a panel, of which the next one is prefetched as a whole
 #: Bytes of one array from which the next panel is prefetched, and from which results are written
@@ -111,13 +114,6 @@ def run(
     return bool(launch(DRIVERS, out.size, num_threads, plan.address, extras.address, addresses))
 
 
-#: What calls have besides inputs and output, by dtype: nothing.
-NO_EXTRAS: dict[Any, Any] = {
-    kind: Extras.of(real=kind)(has_lengths=False, lengths=0, shared=0, inputs=0, outputs=0)
-    for kind in (np.float32, np.float64)
-}
-
-
 def plan_of(
     lanes: LaneFunction, inputs: Sequence[LaneInput], out: Array, arguments: LaneArguments
 ) -> SolvePlan:
@@ -197,8 +193,8 @@ def _make_plan(
     lists_offset = itemsize * (planes_size + plane_size + (6 + extras) * vector_lanes)
     num_whole = 2 * (num_inputs + 1 + LISTS) * vector_lanes + vector_lanes + 2 * INPUTS
     return SolvePlan(
-        run_panels=_panels_address(dtype.name),
-        lane_function=_block_address(lanes.function, dtype.name),
+        run_panels=panels_address(dtype.name),
+        lane_function=block_address(lanes.function, dtype.name),
         num_inputs=num_inputs,
         output_plane=lanes.output,
         num_extra_inputs=lanes.num_extra_inputs,
@@ -241,29 +237,3 @@ def _cut_columns(
     head_lanes = head_bytes // itemsize if streams else 0
     across = -(-(inner - head_lanes) // panel_lanes) + (head_lanes > 0)
     return Panels(across * groups, across, panel_lanes, head_lanes, lines_across, streams)
-
-
-# ---------------------------------------------------------------- compiled for a dtype
-
-
-@functools.cache
-def _block_address(function: Callable[..., Any], dtype: str) -> int:
-    """Return the address of a compiled lane function, which adds to the failures of its block."""
-    number: Any = np.dtype(dtype).type
-
-    def run_block(block):
-        failures = function(block, number(block.plan.pivoting))
-        store(load(block.failures, 0, ONE_LINE) + failures, block.failures, 0)
-
-    run_block.__name__ = function.__name__
-    return c_function(run_block, (LaneBlock.of(real=number).view,), fastmath=EXACT)
-
-
-@functools.cache
-def _panels_address(dtype: str) -> int:
-    """Return the address of `run_panels`, compiled for a dtype: all lane functions share it."""
-    whole, number = types.int64, getattr(types, dtype)
-    numbers, wholes = types.CPointer(number), types.CPointer(whole)
-    structs = SolvePlan.view, NO_EXTRAS[np.dtype(dtype).type].view
-    kinds = (*structs, wholes, numbers, wholes, whole, whole, wholes)
-    return c_function(run_panels, kinds, fastmath=EXACT)

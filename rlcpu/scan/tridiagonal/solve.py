@@ -13,11 +13,11 @@ from rlcpu.backends import cpu_only
 from rlcpu.kernels.memory import array_address
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.arguments import Array, backend_of, check_lengths, check_systems
-from rlcpu.scan.tridiagonal.blocks import SolvePlan
+from rlcpu.scan.tridiagonal.blocks import NO_EXTRAS, SolvePlan
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
 from rlcpu.scan.tridiagonal.panels import DRIVERS
-from rlcpu.scan.tridiagonal.plans import NO_EXTRAS, LaneArguments, cut_systems, plan_of
+from rlcpu.scan.tridiagonal.plans import LaneArguments, cut_systems, plan_of
 from rlcpu.scan.tridiagonal.status import SingularSystemError, TridiagonalInfo, info_of, status_of
 
 #: Whether a method pivots, see `equations`.
