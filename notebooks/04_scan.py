@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from rlcpu import scan
-from rlcpu.kernels.threads import show_config
+from rlcpu.kernels.machine.threads import show_config
 
 plt.rcParams.update({"figure.figsize": (7, 3.2), "axes.grid": True, "grid.alpha": 0.3})
 plt.rcParams["figure.constrained_layout.use"] = True

@@ -33,8 +33,8 @@ import numpy as np
 
 import rlcpu
 from rlcpu.envs.tasks.classic_control import cartpole
-from rlcpu.kernels.compile import FAST, kernel, specialise
-from rlcpu.kernels.threads import show_config
+from rlcpu.kernels.compiler.compile import FAST, kernel, specialise
+from rlcpu.kernels.machine.threads import show_config
 
 plt.rcParams.update({"figure.figsize": (7, 3.2), "axes.grid": True, "grid.alpha": 0.3})
 plt.rcParams["figure.constrained_layout.use"] = True

@@ -32,7 +32,7 @@ import numpy as np
 
 import rlcpu
 from rlcpu.envs.mujoco import MuJoCoDynamics
-from rlcpu.kernels.threads import show_config
+from rlcpu.kernels.machine.threads import show_config
 
 plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 0.3})
 plt.rcParams["figure.constrained_layout.use"] = True

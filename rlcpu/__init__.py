@@ -16,7 +16,7 @@ from rlcpu.translation import ANSWERS
 if TYPE_CHECKING:
     from rlcpu import envs, experiments, nn, policies, replay, scan, train
     from rlcpu.envs import Dynamics, VectorEnv
-    from rlcpu.envs.collect import Rollout, Statistics, collect, simulate
+    from rlcpu.envs.rollout.collect import Rollout, Statistics, collect, simulate
 
 __version__ = "0.1.0"
 __all__ = [
@@ -52,7 +52,7 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
         if name in _FROM_ENVS:
             from rlcpu import envs as module
         elif name in _FROM_COLLECT:
-            from rlcpu.envs import collect as module
+            from rlcpu.envs.rollout import collect as module
         else:
             raise AttributeError(f"module 'rlcpu' has no attribute {name!r}{_hint(name)}")
         globals()[name] = getattr(module, name)

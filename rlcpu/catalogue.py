@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
-from rlcpu.envs.dynamics import Dynamics, identity
+from rlcpu.envs.contract.dynamics import Dynamics, identity
 from rlcpu.envs.registration import find, registered
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 from rlcpu.train.settings.tuned import (

@@ -1,7 +1,7 @@
 """Policies for `rlcpu.collect` and `rlcpu.simulate`."""
 
-from rlcpu.envs.networks import MLP, Linear, NetworkPolicy
-from rlcpu.envs.policies import Policy, Scalar, Uniform
+from rlcpu.envs.acting.networks import MLP, Linear, NetworkPolicy
+from rlcpu.envs.contract.policies import Policy, Scalar, Uniform
 
 __all__ = ["MLP", "Linear", "NetworkPolicy", "Policy", "Scalar", "Uniform"]
 

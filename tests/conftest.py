@@ -80,7 +80,7 @@ def _room_of(nodeid: str) -> str:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """`-n auto` is a process more than there are CPUs: clusters that are killed mostly wait."""
-    from rlcpu.kernels.threads import usable_cpus
+    from rlcpu.kernels.machine.threads import usable_cpus
 
     return usable_cpus().number + 1
 
@@ -103,9 +103,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_finish() -> None:
     """Count what was imported as old: the garbage collector looks at that no more.
 
-    `gc.freeze` alone would keep `rlcpu.kernels.announce` from doing the same after each kernel,
-    and kernels would compile for a quarter longer. To look at all that some hundred kernels leave
-    behind takes ten seconds, each time.
+    `gc.freeze` alone would keep `rlcpu.kernels.compiler.announce` from doing the same after each
+    kernel, and kernels would compile for a quarter longer. To look at all that some hundred kernels
+    leave behind takes ten seconds, each time.
     """
     gc.collect()
     young, middle, _ = gc.get_threshold()
@@ -147,7 +147,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     others run on the second CPU already. What threads are the question of asks for their number, or
     is marked `parallel`.
     """
-    from rlcpu.kernels import threads
+    from rlcpu.kernels.machine import threads
 
     if _room_of(item.nodeid) in PARALLEL or item.get_closest_marker("parallel"):
         os.environ.pop("SLURM_CPUS_PER_TASK", None)

@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import pytest
 
-from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 
 #: Marks tests of what LLVM makes vectors of. With AVX2 alone it holds gathers, and branches that
 #: both sides of are computed, to cost more than they save on some machines, and leaves them.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete, MultiBinary
 
-from rlcpu.kernels.random import (
+from rlcpu.kernels.machine.random import (
     RANDOMIZE_GROUP,
     RESET_GROUP,
     STEP_GROUP,

@@ -13,7 +13,7 @@ import rlcpu
 from asv_benches import untuned
 from asv_benches.untuned import scores
 from rlcpu.envs import check
-from rlcpu.envs.collect import play_episodes
+from rlcpu.envs.rollout.collect import play_episodes
 
 EPISODES = 512
 #: Those that are checked in kernels, one of each kind of action: all compile for minutes.

@@ -16,7 +16,7 @@ import rlcpu
 
 mujoco = pytest.importorskip("mujoco")
 
-from rlcpu.envs.scalar_env import ScalarEnv  # noqa: E402
+from rlcpu.envs.engine.scalar_env import ScalarEnv  # noqa: E402
 from tests.envs.samples import POLE_XML, pole  # noqa: E402
 
 

@@ -14,8 +14,8 @@ import rlcpu
 
 mujoco = pytest.importorskip("mujoco")
 
+from rlcpu.envs.engine.scalar_env import ScalarEnv  # noqa: E402
 from rlcpu.envs.mujoco import MuJoCoDynamics  # noqa: E402
-from rlcpu.envs.scalar_env import ScalarEnv  # noqa: E402
 from rlcpu.policies import MLP  # noqa: E402
 from tests.envs.samples import pole  # noqa: E402
 

@@ -229,7 +229,7 @@ def test_a_file_of_the_user_s(
     assert "there is no file 'pole.py'" in refusal(capsys, "train", "pole.py")
     for name in ("Zero-v0", "One-v0", "Two-v0"):
         gymnasium.registry.pop(f"rlcpu/{name}")
-        del rlcpu.envs.registry.made[name]
+        del rlcpu.envs.contract.registry.made[name]
     assert "no_pole registers no environment" in refusal(capsys, "info", "--env", "no_pole.py")
 
 

@@ -52,7 +52,7 @@ def rows() -> list[Row]:
 
 
 def _example() -> dict[str, Any]:
-    from rlcpu.envs.transitions import example_of
+    from rlcpu.envs.rollout.transitions import example_of
 
     return {**example_of("CartPole-v1"), "discount": np.float32(0)}
 

@@ -169,10 +169,10 @@ def exported() -> Job:
 def convolution(channels: int, is_learnt: bool) -> Job:
     """A layer on a core, in operations; with gradients by inputs and weights three products."""
     from rlcpu import nn
-    from rlcpu.kernels.compile import kernel
-    from rlcpu.kernels.memory import aligned_zeros
-    from rlcpu.nn import passes
-    from rlcpu.nn.packed import packed_at
+    from rlcpu.kernels.compiler.compile import kernel
+    from rlcpu.kernels.machine.memory import aligned_zeros
+    from rlcpu.nn.network import passes
+    from rlcpu.nn.network.packed import packed_at
 
     layers = nn.Image(SIDE, SIDE, channels) >> nn.Convolution(channels, WINDOW)
     network = nn.Network(SIDE * SIDE * channels, layers)

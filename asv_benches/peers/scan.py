@@ -327,7 +327,7 @@ def numba_solve(systems: Systems) -> Job:
     """What a user of numba writes: the report's algorithm on one row after the other."""
     import numba
 
-    from rlcpu.kernels.threads import threading_layer
+    from rlcpu.kernels.machine.threads import threading_layer
 
     @numba.njit(parallel=True)
     def solve(a, b, c, d, out):

@@ -206,7 +206,7 @@ def jax_counters(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
 
 
 def draw(lanes: Lanes, counter: Any) -> list[Any]:
-    """Five numbers in [0, 1) per environment, as rlcpu/kernels/random.py makes them."""
+    """Five numbers in [0, 1) per environment, as rlcpu/kernels/machine/random.py makes them."""
     u32 = jnp.uint32
     a = lanes.key_low + counter * u32(0x9E3779B9)
     a = (a ^ (a >> 16)) * u32(0x7FEB352D)

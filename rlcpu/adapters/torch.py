@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlcpu.envs.networks import MLP as MLP  # of an example
-from rlcpu.envs.networks import NetworkPolicy
-from rlcpu.envs.results import Rollout
+from rlcpu.envs.acting.networks import MLP as MLP  # of an example
+from rlcpu.envs.acting.networks import NetworkPolicy
+from rlcpu.envs.rollout.results import Rollout
 from rlcpu.nn.export.program import Statement, statements_of
 from rlcpu.nn.layers.norm import NORM_EPSILON
-from rlcpu.nn.network import Network
-from rlcpu.nn.scaling import USUAL_LIMIT
+from rlcpu.nn.network.graph import Network
+from rlcpu.nn.network.scaling import USUAL_LIMIT
 from rlcpu.replay.items import Batch
 
 Tensor = Any  # torch.Tensor

@@ -1,4 +1,8 @@
-"""The `rlcpu` command: `commands.py` has its subcommands, the other files what they do."""
+"""The `rlcpu` command.
+
+`commands` has its subcommands and `arguments` the types of what they take; each other file does
+what one of them says.
+"""
 
 from rlcpu.cli.commands import build_parser, main
 

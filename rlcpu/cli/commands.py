@@ -229,8 +229,8 @@ def info(args: argparse.Namespace) -> int:
     if args.env is not None:
         return explain(args.env.id)
     from rlcpu.cuda import describe
-    from rlcpu.kernels.processors import show_cpus
-    from rlcpu.kernels.threads import show_config
+    from rlcpu.kernels.machine.processors import show_cpus
+    from rlcpu.kernels.machine.threads import show_config
 
     config = {**show_config(), **show_cpus(), "cuda": describe()}
     width = max(map(len, config))
@@ -331,7 +331,7 @@ def warm_collect(env_id: str, dtype: str) -> None:
 
 def warm_train(env_id: str, dtype: str) -> None:
     """Compile the default training of each algorithm that takes the environment's actions."""
-    from rlcpu.envs.collect import EndlessEpisodeError
+    from rlcpu.envs.rollout.collect import EndlessEpisodeError
     from rlcpu.train.settings.algorithms import algorithm
 
     for name in ALGORITHMS:

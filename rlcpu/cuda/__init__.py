@@ -2,6 +2,9 @@
 
 Nothing in the rest of the package imports this one at import time; `pip install '.[cuda]'`
 brings what it needs.
+
+Read `device` (arrays and launches) and `compile` with `maths`, which alone know the compiler. Each
+other file does here what a room of `envs`, `replay` or `scan` does on the CPU, by the same rules.
 """
 
 from rlcpu.cuda.device import (

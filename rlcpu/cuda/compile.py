@@ -20,8 +20,8 @@ from numba.extending import is_jitted
 
 from rlcpu.cuda import maths
 from rlcpu.cuda.device import SIMULATED, cuda
-from rlcpu.kernels.functions import COPY, package_of, rebuild
-from rlcpu.kernels.linking import context_class
+from rlcpu.kernels.compiler.functions import COPY, package_of, rebuild
+from rlcpu.kernels.compiler.linking import context_class
 
 #: Functions of these packages are known to the compiler by their names.
 _FOREIGN = ("numba", "numpy", "math", "builtins")
@@ -90,7 +90,7 @@ def device(function: Any) -> Any:
     """Return a device function that computes what a scalar function of the CPU does.
 
     Args:
-        function: plain Python function, or a function compiled by `rlcpu.kernels.compile`
+        function: plain Python function, or a function compiled by `rlcpu.kernels.compiler.compile`
             (`specialise`, `inline`).
 
     Returns:

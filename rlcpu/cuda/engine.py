@@ -25,14 +25,14 @@ from rlcpu.cuda.rollouts import (
     Sums,
     rollout_kernel,
 )
-from rlcpu.envs.arguments import check_actions
+from rlcpu.envs.acting.running import describe_fault, refuse_policy
+from rlcpu.envs.contract.arguments import check_actions
+from rlcpu.envs.contract.policies import Policy, PolicyArrays, PolicyCode
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.lane import pack
 from rlcpu.envs.engine.structure import structure
-from rlcpu.envs.policies import Policy, PolicyArrays, PolicyCode
-from rlcpu.envs.running import describe_fault, refuse_policy
-from rlcpu.kernels.random import GOLDEN, keys
+from rlcpu.kernels.machine.random import GOLDEN, keys
 
 u32 = np.uint32
 

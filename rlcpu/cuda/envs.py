@@ -22,8 +22,8 @@ from rlcpu.cuda.device import cuda
 from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.lane import LaneStep, compile_lane
 from rlcpu.envs.engine.structure import Structure
-from rlcpu.kernels.compile import define, source_of_tuple
-from rlcpu.kernels.random import GOLDEN, mix
+from rlcpu.kernels.compiler.compile import define, source_of_tuple
+from rlcpu.kernels.machine.random import GOLDEN, mix
 
 u32 = np.uint32
 

@@ -1,8 +1,9 @@
 """What the CPU's mathematics takes from the machine, as a GPU has it.
 
-`rlcpu.kernels.maths` is built on a few operations that plain Python cannot say: LLVM instructions
-on the CPU, functions of libdevice that become one PTX instruction each here. The polynomials on top
-of them are the same, so that float32 sines and exponentials agree to the last bit.
+`rlcpu.kernels.compiler.maths` is built on a few operations that plain Python cannot say: LLVM
+instructions on the CPU, functions of libdevice that become one PTX instruction each here. The
+polynomials on top of them are the same, so that float32 sines and exponentials agree to the last
+bit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from rlcpu.cuda.device import cuda
-from rlcpu.kernels import maths, vectors
+from rlcpu.kernels.compiler import maths
+from rlcpu.kernels.machine import vectors
 
 #: numba-cuda's; the simulator has none.
 libdevice: Any = getattr(cuda, "libdevice", None)
@@ -37,8 +39,8 @@ if libdevice is not None:
     ufuncs = {getattr(np, name): getattr(math, name) for name in ("floor", "ceil", "trunc", "fmod")}
 
 
-# Each makes the device's version of the function of `rlcpu.kernels.maths` that has its name without
-# the underscore; arguments are numba's types.
+# Each makes the device's version of the function of `rlcpu.kernels.compiler.maths` that has its
+# name without the underscore; arguments are numba's types.
 
 
 def _fma(a, b, c):
@@ -77,7 +79,8 @@ def _inverse_power(x):
     """Return a function: x -> the power of two that brings x into [2, 4).
 
     Its exponent's bits are those of x, all flipped; below the smallest normal number they would be
-    infinity's, and the largest power is returned. See `rlcpu.kernels.vectors.inverse_power`.
+    infinity's, and the largest power is returned. See
+    `rlcpu.kernels.machine.vectors.inverse_power`.
     """
     if x.bitwidth == 64:
         return lambda x: libdevice.longlong_as_double(

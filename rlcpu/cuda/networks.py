@@ -29,14 +29,14 @@ import numpy.typing as npt
 from rlcpu.backends import cpu_only
 from rlcpu.cuda import maths
 from rlcpu.cuda.device import SIMULATED, cuda
+from rlcpu.envs.contract.policies import PolicyArrays, PolicyCode
 from rlcpu.envs.engine.structure import Structure
-from rlcpu.envs.policies import PolicyArrays, PolicyCode
-from rlcpu.kernels.compile import define, source_of_tuple, specialise
-from rlcpu.kernels.random import uniforms
-from rlcpu.nn.heads import ActScaled, act_categorical, act_gaussian
+from rlcpu.kernels.compiler.compile import define, source_of_tuple, specialise
+from rlcpu.kernels.machine.random import uniforms
 from rlcpu.nn.layers.activations import hyperbolic_tangent
-from rlcpu.nn.network import NORMALIZED, TANH
-from rlcpu.nn.scaling import scaled
+from rlcpu.nn.network.graph import NORMALIZED, TANH
+from rlcpu.nn.network.heads import ActScaled, act_categorical, act_gaussian
+from rlcpu.nn.network.scaling import scaled
 
 #: Activations of a layer that stay in registers; of the 128 registers that four blocks of 128
 #: threads leave to each thread.
@@ -241,7 +241,7 @@ def make_forward(sizes: tuple[int, ...], activation: int, begin: int) -> Callabl
 
     Args:
         sizes: of the layers, inputs and outputs included.
-        activation: `rlcpu.nn.network.TANH` or `RELU`, of the hidden layers.
+        activation: `rlcpu.nn.network.graph.TANH` or `RELU`, of the hidden layers.
         begin: a multiple of four, which `offset` (uint64) has to be too. The offset is 0, but the
             compiler must not know: it would load hundreds of weights into registers, once for all
             steps, and spill them.

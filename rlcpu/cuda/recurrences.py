@@ -19,8 +19,8 @@ import numpy as np
 
 from rlcpu.cuda.compile import device, kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, xp, zeros
-from rlcpu.kernels.compile import specialise
-from rlcpu.scan import log_sums
+from rlcpu.kernels.compiler.compile import specialise
+from rlcpu.scan.recurrences import log_sums
 from rlcpu.scan.recurrences.driver import RecurrenceProblem
 from rlcpu.scan.recurrences.rules import (
     FLAGS,

@@ -13,7 +13,7 @@ from rlcpu.cuda import device
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, xp
 from rlcpu.cuda.trees import DeviceTree
-from rlcpu.kernels.random import u64, uniform53
+from rlcpu.kernels.machine.random import u64, uniform53
 from rlcpu.replay import fields, storage
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.fields import label

@@ -18,12 +18,12 @@ from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.cuda.envs import DeviceStates, make_step_lane, read, write
 from rlcpu.cuda.networks import DeviceDecide, NetworkFacts, make_decide
-from rlcpu.envs.engine.choices import make_to_env_action
+from rlcpu.envs.acting.choices import make_to_env_action
+from rlcpu.envs.contract.policies import PolicyCode
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.lane import compile_lane
 from rlcpu.envs.engine.structure import Structure
-from rlcpu.envs.policies import PolicyCode
-from rlcpu.kernels.random import mix
+from rlcpu.kernels.machine.random import mix
 
 u32, u64 = np.uint32, np.uint64
 #: Threads of a block at most; four blocks of 128 fill a multiprocessor with 128 registers each. The

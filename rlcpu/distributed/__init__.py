@@ -3,6 +3,10 @@
 Ray (the extra `ray`) starts the processes, moves the data, and starts again what dies.
 Agents with a replay buffer use all of this by `agent.learn(steps, num_collectors=2, num_shards=1)`;
 the classes here are what that is made of. Nothing here is imported with rlcpu itself.
+
+Read `shard`, `collector` and `limiter`, plain classes without a network; then `client` and
+`replay`, many shards as one buffer, `actors`, which alone knows Ray, and `learning` and `rollouts`,
+the two sides of agents.
 """
 
 from rlcpu.distributed.actors import Cluster, ClusterError, RayActor

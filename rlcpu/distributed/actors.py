@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import rlcpu
 from rlcpu.distributed.remote import LostArgumentError, LostError, StoreFullError
-from rlcpu.kernels.threads import usable_cpus
+from rlcpu.kernels.machine.threads import usable_cpus
 
 #: Oldest version of Ray that this was tried with.
 OLDEST = (2, 40)

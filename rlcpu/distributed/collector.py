@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 import rlcpu
 from rlcpu.distributed.remote import LostError, Remote
-from rlcpu.envs.collect import Rollout, collect
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec
-from rlcpu.envs.transitions import example_of
+from rlcpu.envs.rollout.collect import Rollout, collect
+from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.processors import numa_nodes, share_of_cpus
+from rlcpu.kernels.machine.processors import numa_nodes, share_of_cpus
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -145,8 +145,8 @@ class Collector(CollectorBase):
 
         Returns:
             The transitions as columns (size, ...): those of
-            `rlcpu.envs.transitions.example_of`, and `discount`; their priorities (size,), if it
-            computes them; and a report. Arrays may be views of memory that the next call
+            `rlcpu.envs.rollout.transitions.example_of`, and `discount`; their priorities (size,),
+            if it computes them; and a report. Arrays may be views of memory that the next call
             overwrites.
 
         Raises:

@@ -25,10 +25,10 @@ from rlcpu.distributed.limiter import SamplesPerInsert
 from rlcpu.distributed.remote import LostError, StoreFullError, wait_for_room
 from rlcpu.distributed.replay import EmptyError, ShardedReplay
 from rlcpu.distributed.shard import ReplayShard
-from rlcpu.envs.transitions import example_of
-from rlcpu.envs.vector_env import VectorEnv
-from rlcpu.kernels.announce import clock
+from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.compiler.announce import clock
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.replay.structure import TransitionStructure
 

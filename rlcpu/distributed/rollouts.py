@@ -22,11 +22,11 @@ from rlcpu.distributed.actors import Cluster
 from rlcpu.distributed.collector import CollectorBase, pin_all, start_collectors
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.remote import LostError, StoreFullError, wait_for_room
-from rlcpu.envs.collect import Rollout, take_rollout
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.engine.base import Engine
 from rlcpu.envs.engine.form import Records
-from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.rollout.collect import Rollout, take_rollout
 from rlcpu.kernels.checks import check_count
 
 Array = npt.NDArray[Any]

@@ -1,4 +1,10 @@
-"""Simulate and collect: environments, policies, and the loop that joins them."""
+"""Environments, policies, and the loop that joins them.
+
+Read `contract` (what an author writes), `layout` (how memory holds it), `engine` (N environments:
+reset, step, observe), `acting` (policies in kernels) and `rollout` (`collect` and `simulate`), then
+`vector_env`, what users hold. `tasks` are environments, `transforms` change them, `gymnasium` and
+`mujoco` are engines of their own, and `checks` is `rlcpu check`.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -9,13 +15,13 @@ if TYPE_CHECKING:
     from rlcpu.envs.checks.against import compare
     from rlcpu.envs.checks.checker import check
     from rlcpu.envs.checks.findings import Report
-    from rlcpu.envs.dynamics import Dynamics
-    from rlcpu.envs.engine.arrays import Array, State
+    from rlcpu.envs.contract.dynamics import Dynamics
+    from rlcpu.envs.engine.vector_env import VectorEnv
     from rlcpu.envs.gymnasium.env import GymnasiumEnv
-    from rlcpu.envs.vector_env import VectorEnv
-    from rlcpu.kernels.boards import Board
-    from rlcpu.kernels.random import Rng
-    from rlcpu.kernels.tuples import replace
+    from rlcpu.envs.layout.arrays import Array, State
+    from rlcpu.kernels.machine.boards import Board
+    from rlcpu.kernels.machine.random import Rng
+    from rlcpu.kernels.machine.tuples import replace
 
 __all__ = [
     "Array",
@@ -51,10 +57,11 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
 
             modules = (against, checker)
         else:  # what environments are made of, which takes numba with it
-            from rlcpu.envs import dynamics, vector_env
-            from rlcpu.envs.engine import arrays
+            from rlcpu.envs.contract import dynamics
+            from rlcpu.envs.engine import vector_env
             from rlcpu.envs.gymnasium import env
-            from rlcpu.kernels import boards, random, tuples
+            from rlcpu.envs.layout import arrays
+            from rlcpu.kernels.machine import boards, random, tuples
 
             modules = (arrays, dynamics, vector_env, env, boards, random, tuples)
         globals()[name] = next(vars(each)[name] for each in modules if name in vars(each))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from rlcpu.envs import registry
+from rlcpu.envs.contract import registry
 
 if TYPE_CHECKING:
-    from rlcpu.envs.dynamics import Dynamics
-    from rlcpu.envs.scalar_env import ScalarEnv
-    from rlcpu.envs.vector_env import VectorEnv
+    from rlcpu.envs.contract.dynamics import Dynamics
+    from rlcpu.envs.engine.scalar_env import ScalarEnv
+    from rlcpu.envs.engine.vector_env import VectorEnv
 
 # Each family adds its environments to the registry, which lists them in this order.
 from rlcpu.envs.tasks import classic_control  # noqa: F401  # isort: skip
@@ -35,7 +35,7 @@ def register(dynamics: Dynamics) -> None:
         TypeError: it is no `Dynamics`.
         ValueError: the id belongs to an environment of this library.
     """
-    from rlcpu.envs.dynamics import Dynamics
+    from rlcpu.envs.contract.dynamics import Dynamics
 
     if not isinstance(dynamics, Dynamics):
         raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
@@ -101,7 +101,7 @@ def find(environment: str | Dynamics) -> Dynamics:
         ValueError: no environment has the id; the message lists the known ones.
         ImportError: it is one of MuJoCo's, which is not installed.
     """
-    from rlcpu.envs.dynamics import Dynamics
+    from rlcpu.envs.contract.dynamics import Dynamics
     from rlcpu.envs.gymnasium.task import find_task
 
     if isinstance(environment, Dynamics):
@@ -177,9 +177,9 @@ def make_vec(
         >>> env.reset(seed=0)[0].shape
         (2, 4)
     """
+    from rlcpu.envs.engine.vector_env import VectorEnv
     from rlcpu.envs.gymnasium.env import make
     from rlcpu.envs.gymnasium.task import GymnasiumTask
-    from rlcpu.envs.vector_env import VectorEnv
 
     settings, params = _split(options)
     dynamics = find(environment)
@@ -205,7 +205,7 @@ def _plain_options(env: VectorEnv, options: dict[str, Any]) -> dict[str, Any]:
 
 def make_scalar(environment: str, **options: Any) -> ScalarEnv:
     """Make the environment of `gymnasium.make("rlcpu/...")`; options are those of `make_vec`."""
-    from rlcpu.envs.scalar_env import ScalarEnv
+    from rlcpu.envs.engine.scalar_env import ScalarEnv
 
     settings, params = _split(options)
     dynamics = find(environment).with_params(**params)

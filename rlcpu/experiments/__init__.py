@@ -1,4 +1,10 @@
-"""Many runs of one environment: variants by seeds, in a folder that can be gone on with."""
+"""Many runs of one environment: variants by seeds, in a folder that can be gone on with.
+
+Read `plan` (what is run, checked), `folder` (what lies on disk), `single` (one run), `pool` and
+`worker` (processes that make runs) and `runner` (`run`); then `results`, `statistics`, `tables`,
+`verdicts` and `pictures`, what the runs say. `search`, `spaces`, `outcome` and `settings_file` are
+`tune`; `environments` and `references` name a user's things so that other processes have them.
+"""
 
 from rlcpu.experiments.folder import Experiment, Run, UnwritableError
 from rlcpu.experiments.outcome import Search

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import gymnasium
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
-from rlcpu.envs import registry
-from rlcpu.envs.checks.fields import FUNCTIONS
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract import registry
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.fields import FUNCTIONS
+from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find, make_vec
-from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.experiments import references
 
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 from rlcpu.experiments.folder import UnwritableError, Variant
 from rlcpu.experiments.plan import Plan
 from rlcpu.experiments.single import PlannedRun
-from rlcpu.kernels.hooks import setting
+from rlcpu.kernels.compiler.hooks import setting
 
 #: Workers that may die over one run, and lines of what they wrote that are shown then.
 MOST_DEATHS, TAIL = 3, 5

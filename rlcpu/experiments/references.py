@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import rlcpu
-from rlcpu.kernels.functions import referenced_globals
+from rlcpu.kernels.compiler.functions import referenced_globals
 
 _REFERENCE = re.compile(r"[\w.]+:[A-Za-z_]\w*(\.\w+)*")
 

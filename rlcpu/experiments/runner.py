@@ -23,7 +23,7 @@ from rlcpu.experiments.pool import Pool, can_start
 from rlcpu.experiments.results import Results, load
 from rlcpu.experiments.single import PlannedRun, RunError, describe, make_run
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.threads import usable_cpus
+from rlcpu.kernels.machine.threads import usable_cpus
 from rlcpu.train.keeping.checkpoint import versions
 
 #: Seconds without a step after which a line says why.

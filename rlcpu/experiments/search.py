@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.collect import EndlessEpisodeError
-from rlcpu.envs.policies import Uniform
+from rlcpu.envs.contract.policies import Uniform
+from rlcpu.envs.rollout.collect import EndlessEpisodeError
 from rlcpu.experiments import folder as folders
 from rlcpu.experiments import references
 from rlcpu.experiments.environments import open_environments

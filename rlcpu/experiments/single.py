@@ -14,7 +14,7 @@ import rlcpu
 from rlcpu.experiments.environments import open_environments
 from rlcpu.experiments.folder import PRUNED, Curve, Done, Run, write_run
 from rlcpu.experiments.plan import SEED_LIMIT, Plan
-from rlcpu.kernels.announce import cpu_clock
+from rlcpu.kernels.compiler.announce import cpu_clock
 from rlcpu.train.keeping.history import Evaluation
 from rlcpu.train.running.evaluate import evaluate
 from rlcpu.train.running.evaluations import Evaluations, check_other_env

@@ -1,1 +1,4 @@
-"""How a scalar function becomes machine code: compilation, maths, random numbers, threads."""
+"""How a scalar function becomes machine code.
+
+`compiler` makes it, `machine` is what kernels are written with, `checks` are for arguments.
+"""

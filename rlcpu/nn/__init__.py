@@ -1,11 +1,14 @@
-"""Networks that are learnt, and algorithms in plain Python, which one learner runs in kernels."""
+"""Networks that are learnt, and algorithms in plain Python, which one learner runs in kernels.
+
+Read `layers`, `network` (a graph of them), `tape` (an algorithm of networks) and `learning` (what
+runs it). `duals` are derivatives of scalar functions, `export` writes networks to files.
+"""
 
 import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rlcpu.nn.adam import Adam
-    from rlcpu.nn.duals import Dual, slopes
+    from rlcpu.nn.duals.numbers import Dual, slopes
     from rlcpu.nn.layers import (
         Activation,
         Concatenate,
@@ -31,9 +34,10 @@ if TYPE_CHECKING:
         Sum,
         Tanh,
     )
-    from rlcpu.nn.learner import Learner, Update
-    from rlcpu.nn.network import Network
-    from rlcpu.nn.operations import (
+    from rlcpu.nn.learning.adam import Adam
+    from rlcpu.nn.learning.learner import Learner, Update
+    from rlcpu.nn.network.graph import Network
+    from rlcpu.nn.tape.operations import (
         ahead,
         argmax,
         categorical,
@@ -102,13 +106,13 @@ __all__ = [
 
 #: Names by their module, imported at first use: environments need few of them.
 _MODULES = {
-    "adam": "Adam",
-    "duals": "Dual slopes",
+    "learning.adam": "Adam",
+    "duals.numbers": "Dual slopes",
     "layers": "Activation Concatenate Convolution CustomLayer Dense Elu Embedding Graph Gru Image "
     "Input LayerNorm Lstm MaxPool MinGru Ones Parts Planes Relu Residual Silu Sum Tanh",
-    "learner": "Learner Update",
-    "network": "Network",
-    "operations": "ahead argmax categorical categoricals each entropy gaussian hold log_softmax "
+    "learning.learner": "Learner Update",
+    "network.graph": "Network",
+    "tape.operations": "ahead argmax categorical categoricals each entropy gaussian hold log_softmax "
     "max mean normal standardise sum take uniform",
 }
 

@@ -1,4 +1,11 @@
-"""Store and sample."""
+"""Store and sample.
+
+A buffer (`buffer`, and its kinds in `buffers`) is a storage, items and a sampler. Read `fields` and
+`structure` (what a transition is), `storage` and `derive` (where it lies), `items` (what can be
+drawn), `samplers` and `sum_tree` (which of them are); then `tree`, the rules of drawing by weight,
+and `tree_cpu`, which drives them. `loop` is a buffer inside of kernels, `checkpoint` and `folder`
+bring one to disk, `mixer` draws from several.
+"""
 
 from rlcpu.replay.buffers import (
     ItemBuffer,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.threads import check_num_threads
+from rlcpu.kernels.machine.threads import check_num_threads
 from rlcpu.replay import checkpoint
 from rlcpu.replay.backend import find
 from rlcpu.replay.checkpoint import Reader, Section

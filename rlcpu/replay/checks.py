@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count as check_count
-from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.compiler.compile import EXACT, kernel
 
 Array = npt.NDArray[Any]
 

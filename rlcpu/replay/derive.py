@@ -20,9 +20,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from rlcpu.kernels.compile import EXACT, inline, kernel
-from rlcpu.kernels.memory import copy_bytes, pointer_at, prefetch
-from rlcpu.kernels.vectors import emit_call
+from rlcpu.kernels.compiler.compile import EXACT, inline, kernel
+from rlcpu.kernels.machine.memory import copy_bytes, pointer_at, prefetch
+from rlcpu.kernels.machine.vectors import emit_call
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.items import Ring, spans
 from rlcpu.replay.storage import SOURCE, TARGET, Rows, Storage, allocate, placed

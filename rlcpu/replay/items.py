@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import EXACT, inline, kernel
-from rlcpu.kernels.random import u64, uniform53
+from rlcpu.kernels.compiler.compile import EXACT, inline, kernel
+from rlcpu.kernels.machine.random import u64, uniform53
 from rlcpu.replay.checks import check_count, check_number
 from rlcpu.replay.fields import Shown, TransitionField
 from rlcpu.replay.structure import TransitionStructure, parts_of

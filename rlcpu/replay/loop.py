@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import inline_source
-from rlcpu.kernels.memory import pointer_to
-from rlcpu.kernels.stages import Stage
-from rlcpu.kernels.structs import Array, Real, Struct, Whole
+from rlcpu.kernels.compiler.compile import inline_source
+from rlcpu.kernels.machine.memory import pointer_to
+from rlcpu.kernels.machine.stages import Stage
+from rlcpu.kernels.machine.structs import Array, Real, Struct, Whole
 from rlcpu.replay.items import Batch, NStep, ReturnSettings, Ring, pick_items, sums_ahead
 from rlcpu.replay.samplers import MOST
 from rlcpu.replay.storage import Storage, copy_row, gather_field

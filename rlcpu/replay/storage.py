@@ -18,10 +18,10 @@ import numpy.typing as npt
 from numba import prange
 
 from rlcpu.kernels.checks import check_seed
-from rlcpu.kernels.compile import EXACT, inline, kernel
-from rlcpu.kernels.memory import LINE, copy_bytes, copy_word, fence, prefetch, stream_bytes
-from rlcpu.kernels.random import splitmix64, stream_seeds
-from rlcpu.kernels.threads import for_cores, launch
+from rlcpu.kernels.compiler.compile import EXACT, inline, kernel
+from rlcpu.kernels.machine.memory import LINE, copy_bytes, copy_word, fence, prefetch, stream_bytes
+from rlcpu.kernels.machine.random import splitmix64, stream_seeds
+from rlcpu.kernels.machine.threads import for_cores, launch
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_path
 from rlcpu.replay.fields import TransitionField

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.threads import check_num_threads
+from rlcpu.kernels.machine.threads import check_num_threads
 from rlcpu.replay.backend import find
 from rlcpu.replay.checks import (
     PairLimits,

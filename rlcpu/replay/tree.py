@@ -26,11 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels import functions, memory, vectors
-from rlcpu.kernels.compile import inline
-from rlcpu.kernels.memory import ONE_LINE, prefetch
-from rlcpu.kernels.random import u64, uniform53
-from rlcpu.kernels.vectors import lane_numbers, maximum, where
+from rlcpu.kernels.compiler import functions
+from rlcpu.kernels.compiler.compile import inline
+from rlcpu.kernels.machine import memory, vectors
+from rlcpu.kernels.machine.memory import ONE_LINE, prefetch
+from rlcpu.kernels.machine.random import u64, uniform53
+from rlcpu.kernels.machine.vectors import lane_numbers, maximum, where
 from rlcpu.replay.storage import allocate
 
 #: Children of a node. A node's sum and the search inside it are chains of eight dependent

@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels import vectors
-from rlcpu.kernels.compile import EXACT, inline, kernel, specialise
-from rlcpu.kernels.memory import prefetch
-from rlcpu.kernels.random import u64, uniform53
-from rlcpu.kernels.threads import for_cores, launch
+from rlcpu.kernels.compiler.compile import EXACT, inline, kernel, specialise
+from rlcpu.kernels.machine import vectors
+from rlcpu.kernels.machine.memory import prefetch
+from rlcpu.kernels.machine.random import u64, uniform53
+from rlcpu.kernels.machine.threads import for_cores, launch
 from rlcpu.replay import tree as rules
 from rlcpu.replay.storage import placed
 from rlcpu.replay.tree import WIDTH, Levels, load_vector, make_tree, over_vectors

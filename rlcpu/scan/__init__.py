@@ -1,4 +1,9 @@
-"""Recurrences over an axis, batched over the others."""
+"""Recurrences over an axis, batched over the others.
+
+`arguments` has all checks, `layout` says how an axis of an array is read. `recurrences` are linear
+scans, returns and advantages: read `rules` there first. `tridiagonal` are systems of equations:
+read `equations`. `kalman` are state-space models: read `filter`. `log_sums` stands alone.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -24,8 +29,8 @@ if TYPE_CHECKING:
         kalman_loglik_vjp,
         kalman_smooth,
     )
-    from rlcpu.scan.log_sums import logcumsumexp, logcumsumexp_vjp
     from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
+    from rlcpu.scan.recurrences.log_sums import logcumsumexp, logcumsumexp_vjp
     from rlcpu.scan.tridiagonal.factor import TridiagonalFactors, factor_tridiagonal
     from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
     from rlcpu.scan.tridiagonal.status import (
@@ -76,9 +81,8 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
         # Imported at first use: who needs returns does not wait for solvers and filters.
         if name not in __all__:
             raise AttributeError(f"module 'rlcpu.scan' has no attribute {name!r}")
-        from rlcpu.scan import log_sums
         from rlcpu.scan.kalman import functions
-        from rlcpu.scan.recurrences import linear
+        from rlcpu.scan.recurrences import linear, log_sums
         from rlcpu.scan.tridiagonal import factor, solve, status, vjp
 
         chapters = linear, log_sums, solve, status, factor, vjp, functions

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.memory import LINE, array_address
+from rlcpu.kernels.machine.memory import LINE, array_address
 
 Array = npt.NDArray[Any]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.collect import Rollout, collect
-from rlcpu.envs.running import is_one, run_sequences
-from rlcpu.envs.scales import LEAST_ROWS
-from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.envs.acting.running import is_one, run_sequences
+from rlcpu.envs.contract.scales import LEAST_ROWS
+from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.rollout.collect import Rollout, collect
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.train.algorithm import Algorithm
 from rlcpu.train.running.actors import check_masks

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.collect import Rollout, collect
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec
-from rlcpu.kernels import announce
-from rlcpu.kernels.announce import clock
+from rlcpu.envs.rollout.collect import Rollout, collect
 from rlcpu.kernels.checks import check_count, check_seed
-from rlcpu.nn.scaling import USUAL_LIMIT
+from rlcpu.kernels.compiler import announce
+from rlcpu.kernels.compiler.announce import clock
+from rlcpu.nn.network.scaling import USUAL_LIMIT
 from rlcpu.train.acting import ActingAgent
 from rlcpu.train.keeping.history import History, LearningBar, Progress
 from rlcpu.train.keeping.saved import attributes_of

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.collect import Rollout
-from rlcpu.nn.learner import Learner, Update
-from rlcpu.nn.program import STARTS
+from rlcpu.envs.rollout.collect import Rollout
+from rlcpu.nn.learning.learner import Learner, Update
+from rlcpu.nn.tape.program import STARTS
 from rlcpu.train.keeping.history import losses_type
 from rlcpu.train.keeping.saved import SavedAgent
 from rlcpu.train.running.sequences import SampleSequences

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from rlcpu import nn
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.results import Rollout
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.rollout.results import Rollout
 from rlcpu.train.off_policy import OffPolicyConfig
 from rlcpu.train.settings.presets import network_of_critic
 

@@ -24,8 +24,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcpu import nn
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.results import Rollout
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.rollout.results import Rollout
 from rlcpu.train.off_policy import Array, OffPolicy, OffPolicyConfig
 from rlcpu.train.running.actors import EpsilonGreedy, check_discrete
 from rlcpu.train.settings.arguments import Env, RoundsArguments, typed_by

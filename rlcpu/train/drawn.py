@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.engine.observations import WORDS
-from rlcpu.kernels.boards import append_cells
-from rlcpu.kernels.stages import Stage
-from rlcpu.kernels.structs import Array, Flag, Struct, Whole
-from rlcpu.nn.columns import address_of
+from rlcpu.kernels.machine.boards import append_cells
+from rlcpu.kernels.machine.stages import Stage
+from rlcpu.kernels.machine.structs import Array, Flag, Struct, Whole
 from rlcpu.nn.layers.embedding import Ones
-from rlcpu.nn.learner import Learner
+from rlcpu.nn.learning.columns import address_of
+from rlcpu.nn.learning.learner import Learner
 
 Numbers = npt.NDArray[Any]
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import replay
-from rlcpu.envs.collect import Rollout
 from rlcpu.envs.engine.observations import each_part
-from rlcpu.kernels.stages import LastMade
-from rlcpu.nn.program import STARTS
-from rlcpu.nn.scaling import Scaling
+from rlcpu.envs.rollout.collect import Rollout
+from rlcpu.kernels.machine.stages import LastMade
+from rlcpu.nn.network.scaling import Scaling
+from rlcpu.nn.tape.program import STARTS
 from rlcpu.replay.buffer import Buffer
 from rlcpu.train.agent import repeatable
 from rlcpu.train.drawn import DrawnColumns

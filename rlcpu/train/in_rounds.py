@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 
-from rlcpu.envs.collect import Rollout
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.registration import find
-from rlcpu.kernels.announce import clock
+from rlcpu.envs.rollout.collect import Rollout
 from rlcpu.kernels.checks import check_count
-from rlcpu.nn.learner import Learner
+from rlcpu.kernels.compiler.announce import clock
+from rlcpu.nn.learning.learner import Learner
 from rlcpu.train.agent import WINDOW, Agent, Call, Seeds, repeatable
 from rlcpu.train.keeping.history import History
 from rlcpu.train.running.actors import reusable

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.collect import Rollout
-from rlcpu.kernels.compile import inline
-from rlcpu.kernels.stages import LastMade, Stage
-from rlcpu.kernels.structs import Array, Flag, Real, Struct, Whole
+from rlcpu.envs.rollout.collect import Rollout
+from rlcpu.kernels.compiler.compile import inline
+from rlcpu.kernels.machine.stages import LastMade, Stage
+from rlcpu.kernels.machine.structs import Array, Flag, Real, Struct, Whole
 
 Numbers = npt.NDArray[Any]
 f32 = np.float32

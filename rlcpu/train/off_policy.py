@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.vector_env import VectorEnv
-from rlcpu.kernels.announce import clock
-from rlcpu.kernels.stages import LastMade
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.kernels.compiler.announce import clock
+from rlcpu.kernels.machine.stages import LastMade
 from rlcpu.train.agent import Call, Processes
 from rlcpu.train.from_buffer import FromBuffer
 from rlcpu.train.keeping.history import History
@@ -118,9 +118,9 @@ class OffPolicy(FromBuffer):
         num_threads: threads at most; None takes all of numba's.
         dtype: of the simulation; the networks compute in float32.
         buffer: what `rlcpu.replay` makes, uniform, prioritised or return-weighted, with the fields
-            of `rlcpu.envs.transitions.example_of(env)`; None makes one as the settings say. Its
-            class, capacity, `num_envs`, `n_step`, and `gamma` if `n_step` is above 1, become the
-            settings `replay`, `capacity` and so on.
+            of `rlcpu.envs.rollout.transitions.example_of(env)`; None makes one as the settings say.
+            Its class, capacity, `num_envs`, `n_step`, and `gamma` if `n_step` is above 1, become
+            the settings `replay`, `capacity` and so on.
         config: all settings at once; None takes the environment's default ones.
         **settings: fields of the config that are to be different; None changes nothing.
 

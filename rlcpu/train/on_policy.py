@@ -16,13 +16,13 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcpu import nn
-from rlcpu.envs.collect import Rollout
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.networks import MLP, NetworkPolicy, pixel_scales
-from rlcpu.kernels.announce import clock
-from rlcpu.nn.heads import is_bounded
-from rlcpu.nn.learner import Learner
-from rlcpu.nn.network import hidden_layers
+from rlcpu.envs.acting.networks import MLP, NetworkPolicy, pixel_scales
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.rollout.collect import Rollout
+from rlcpu.kernels.compiler.announce import clock
+from rlcpu.nn.learning.learner import Learner
+from rlcpu.nn.network.graph import hidden_layers
+from rlcpu.nn.network.heads import is_bounded
 from rlcpu.train.agent import WINDOW, Agent, Call
 from rlcpu.train.keeping import checkpoint
 from rlcpu.train.keeping.history import History

@@ -22,8 +22,8 @@ from typing import Any, ClassVar, Literal
 import numpy.typing as npt
 
 from rlcpu import nn
-from rlcpu.envs.collect import Rollout
-from rlcpu.envs.networks import NetworkPolicy
+from rlcpu.envs.acting.networks import NetworkPolicy
+from rlcpu.envs.rollout.collect import Rollout
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train.on_policy import OnPolicy
 from rlcpu.train.running.sequences import SampleSequences, sequences_of

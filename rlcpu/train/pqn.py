@@ -23,9 +23,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from rlcpu import nn
-from rlcpu.envs.collect import Rollout
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.running import run_sequences
+from rlcpu.envs.acting.running import run_sequences
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.rollout.collect import Rollout
 from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.in_rounds import Array, InRounds
 from rlcpu.train.keeping.history import History

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs import repeat as rollouts
-from rlcpu.kernels.stages import words_of
-from rlcpu.nn.acting import Acting, Job
-from rlcpu.nn.frame import Share
+from rlcpu.envs.rollout import repeat as rollouts
+from rlcpu.kernels.machine.stages import words_of
 from rlcpu.nn.layers.embedding import most_ones
-from rlcpu.nn.workers import LINE_WORDS
+from rlcpu.nn.learning.frame import Share
+from rlcpu.nn.learning.workers import LINE_WORDS
+from rlcpu.nn.network.acting import Acting, Job
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.train.agent import is_repeatable
 from rlcpu.train.rounds_kernel import NUM_CALLS, NUM_WHOLE, REASON, Rounds, run_rounds

@@ -1,23 +1,24 @@
 """The kernel of rounds that Python does not look at; see `rlcpu.train.rounds`.
 
-A round consists of stages (`rlcpu.kernels.stages`), which collect, store, draw, and so on, and of
-the learner's updates. Of several threads one, the *leader*, makes the rounds, and all share each
-update. `update` is the address of the learner's update, a function of the view of a
-`rlcpu.nn.frame.Share`. In `share.frame`, a `rlcpu.nn.frame.Frame`, `settings` are those of the
-update, such as its learning rates, and `space.report` has a row for each loss: its sums, and behind
-these at `STEPS` the number of gradient steps, at `FAULT` whether a number was not finite.
+A round consists of stages (`rlcpu.kernels.machine.stages`), which collect, store, draw, and so on,
+and of the learner's updates. Of several threads one, the *leader*, makes the rounds, and all share
+each update. `update` is the address of the learner's update, a function of the view of a
+`rlcpu.nn.learning.frame.Share`. In `share.frame`, a `rlcpu.nn.learning.frame.Frame`, `settings` are
+those of the update, such as its learning rates, and `space.report` has a row for each loss: its
+sums, and behind these at `STEPS` the number of gradient steps, at `FAULT` whether a number was not
+finite.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from rlcpu.kernels.compile import EXACT, inline_source, kernel
-from rlcpu.kernels.memory import address, array_at, call_at
-from rlcpu.kernels.stages import run_stages
-from rlcpu.kernels.structs import Array, Struct, Whole
-from rlcpu.nn.frame import FAULT, STEPS, Share
-from rlcpu.nn.workers import (
+from rlcpu.kernels.compiler.compile import EXACT, inline_source, kernel
+from rlcpu.kernels.machine.memory import address, array_at, call_at
+from rlcpu.kernels.machine.stages import run_stages
+from rlcpu.kernels.machine.structs import Array, Struct, Whole
+from rlcpu.nn.learning.frame import FAULT, STEPS, Share
+from rlcpu.nn.learning.workers import (
     IMPATIENT,
     LINE_WORDS,
     Gate,
@@ -35,8 +36,8 @@ LONGEST = 50_000_000
 #: boards that were drawn last, and are not learnt from, have many ones.
 WHOLE, BAD_ROLLOUT, BAD_LOSS, BAD_PRIORITY, HAS_MANY_ONES = range(5)
 #: Numbers of `Rounds.results`: rounds that are whole; why the kernel stopped; workers that lost
-#: patience (see `rlcpu.nn.workers.wait`), after which the leader is alone; and calls of the learner
-#: that were made in the round that stopped.
+#: patience (see `rlcpu.nn.learning.workers.wait`), after which the leader is alone; and calls of
+#: the learner that were made in the round that stopped.
 NUM_WHOLE, REASON, NUM_IMPATIENT, NUM_CALLS = range(4)
 #: Numbers of `Rounds.times`.
 COLLECTING, UPDATING = range(2)

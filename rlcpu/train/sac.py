@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from rlcpu import nn
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.results import Rollout
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.rollout.results import Rollout
 from rlcpu.envs.tasks.mujoco import IDS as MUJOCO_TASKS
-from rlcpu.nn.heads import (
+from rlcpu.nn.network.heads import (
     define_act,
     exponential,
     log_density,
@@ -151,7 +151,7 @@ def act_squashed(size: int, masked: bool = False, loops: bool = False) -> Callab
     Args:
         size: number of outputs.
         masked: False: real numbers have no mask.
-        loops: see `rlcpu.nn.heads`.
+        loops: see `rlcpu.nn.network.heads`.
     """
     count = size // 2
     if loops:

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from rlcpu import nn
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.results import Rollout
-from rlcpu.nn.heads import define_act, loop_numbers, return_vector, standard_normal
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.rollout.results import Rollout
+from rlcpu.nn.network.heads import define_act, loop_numbers, return_vector, standard_normal
 from rlcpu.train.agent import repeatable
 from rlcpu.train.critics import (
     actor_mean,

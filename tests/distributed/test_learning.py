@@ -6,7 +6,7 @@ import pytest
 
 from rlcpu import make_vec
 from rlcpu.distributed import learning
-from rlcpu.envs.transitions import example_of
+from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.replay import ReplayBuffer
 from rlcpu.train import DQN, SAC, Evaluations
 from tests.distributed.local import Here

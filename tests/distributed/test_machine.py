@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-from rlcpu.kernels.threads import usable_cpus
+from rlcpu.kernels.machine.threads import usable_cpus
 
 pytestmark = pytest.mark.parallel  # others are told of one CPU alone
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ JOIN = "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"'
 SCRIPT = """if True:
     import json, os, sys
     from rlcpu.distributed import Cluster, Collector
-    from rlcpu.kernels.threads import usable_cpus
+    from rlcpu.kernels.machine.threads import usable_cpus
 
     class Probe(Collector):
         def __init__(self, cpus):

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary
 
 from rlcpu.envs import Board, Dynamics
-from rlcpu.kernels.compile import define, source_of_tuple
+from rlcpu.kernels.compiler.compile import define, source_of_tuple
 
 ROWS = (0b111, 0b111000, 0b111000000, 0b1001001, 0b10010010, 0b100100100, 0b100010001, 0b1010100)
 FULL = Board(0b111111111)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from rlcpu.envs.tasks.minatar import asterix, breakout, freeway, seaquest, space_invaders
 from rlcpu.envs.tasks.minatar.common import NONE, ROW, cell
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 GAMES: dict[str, ModuleType] = {
     "asterix": asterix,

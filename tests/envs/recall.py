@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu import nn
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.policies import NetworkPolicy
 
 State = tuple[float, float]

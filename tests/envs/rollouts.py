@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlcpu
+from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.tasks import classic_control
-from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.policies import MLP, Linear, Scalar, Uniform
 
 #: The environments whose original Gymnasium has wherever this library is, without Box2D.

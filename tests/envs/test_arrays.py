@@ -19,7 +19,7 @@ import rlcpu
 from rlcpu.envs import Array, Rng, State
 from rlcpu.envs.checks.player import Player
 from rlcpu.envs.engine.episode import PENDING
-from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, keys, mix, stream_seeds
+from rlcpu.kernels.machine.random import RESET_GROUP, STEP_GROUP, keys, mix, stream_seeds
 from tests.envs import array_envs, snake
 
 NUM_ENVS, STEPS = 70, 120

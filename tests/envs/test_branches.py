@@ -17,7 +17,7 @@ from gymnasium.spaces import Box, Discrete
 
 import rlcpu
 from rlcpu.envs import check
-from rlcpu.envs.dynamics import identity
+from rlcpu.envs.contract.dynamics import identity
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.policies import Scalar, Uniform
 from tests.envs import array_envs

@@ -14,10 +14,11 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu import cli
-from rlcpu.envs import Dynamics, Rng, check, registry
+from rlcpu.envs import Dynamics, Rng, check
 from rlcpu.envs.checks.compiled import compare_kernels
 from rlcpu.envs.checks.findings import Finding
 from rlcpu.envs.checks.player import Player
+from rlcpu.envs.contract import registry
 from tests.envs.trials import assert_step_vectorises, try_kernels
 
 TABLE = np.arange(7.0)

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import rlcpu
-from rlcpu.envs.collect import Rollout
+from rlcpu.envs.rollout.collect import Rollout
 from rlcpu.policies import Scalar, Uniform
 from tests.envs.rollouts import FIELDS, LIMIT, NUM_ENVS, Lean, assert_same, lean, make
 

@@ -13,10 +13,11 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 import rlcpu
 from rlcpu import cli
-from rlcpu.envs import Array, Dynamics, Rng, compare, registry
+from rlcpu.envs import Array, Dynamics, Rng, compare
 from rlcpu.envs.checks.against import ks_chance
-from rlcpu.envs.checks.trial import call_function
-from rlcpu.envs.engine.groups import fault_of_value
+from rlcpu.envs.contract import registry
+from rlcpu.envs.contract.trial import call_function
+from rlcpu.envs.layout.groups import fault_of_value
 from tests.envs import grouped
 
 

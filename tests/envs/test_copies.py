@@ -16,9 +16,9 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import rlcpu
-from rlcpu.envs import registry
+from rlcpu.envs.contract import registry
+from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.tasks.classic_control import cartpole
-from rlcpu.envs.vector_env import VectorEnv
 from tests.envs.rollouts import Lean, lean
 
 #: More than a block of 64, and the last block is not full.

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pytest
 
 import rlcpu
-from rlcpu.envs.registry import lookup
+from rlcpu.envs.contract.registry import lookup
 from rlcpu.envs.tasks.craftax.state import Achievement, Action, Block, Item, World
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.random import Rng
 from tests.envs.record_craftax import ACTIONS, BODY, INTS, LONGEST, PATH, measure
 from tests.envs.test_arrays import PlainEnvs
 

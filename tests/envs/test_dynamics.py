@@ -14,7 +14,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.utils import seeding
 
-from rlcpu.envs.dynamics import Dynamics, identity
+from rlcpu.envs.contract.dynamics import Dynamics, identity
 from rlcpu.envs.tasks.classic_control import (
     acrobot,
     cartpole,

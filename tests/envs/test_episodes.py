@@ -112,7 +112,7 @@ def test_fewer_episodes_than_environments_and_bad_arguments() -> None:
 
 
 def test_episodes_without_an_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcpu.envs.collect.MOST_STEPS", 200)
+    monkeypatch.setattr("rlcpu.envs.rollout.collect.MOST_STEPS", 200)
     endless = dataclasses.replace(find("Pendulum-v1"), id="Endless-v0", max_episode_steps=None)
     with pytest.raises(RuntimeError, match="Endless-v0: an episode did not end within 200 steps"):
         rlcpu.simulate(rlcpu.make_vec(endless, 2, num_threads=1), Uniform(), num_episodes=2)

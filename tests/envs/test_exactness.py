@@ -15,7 +15,7 @@ import pytest
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 import rlcpu
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.classic_control import (
     acrobot,
     cartpole,
@@ -23,7 +23,7 @@ from rlcpu.envs.tasks.classic_control import (
     mountain_car_continuous,
     pendulum,
 )
-from rlcpu.kernels.compile import EXACT, inline, kernel, specialise
+from rlcpu.kernels.compiler.compile import EXACT, inline, kernel, specialise
 
 NUM_STEPS = 3000
 NUM_RESETS = 100

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.envs import find, registration, registry
+from rlcpu.envs import find, registration
+from rlcpu.envs.contract import registry
 from rlcpu.envs.tasks import classic_control
 from tests import naive
 

@@ -15,10 +15,10 @@ from scipy.stats import chisquare, kstest, norm
 
 import rlcpu
 from rlcpu.envs import Dynamics, State
-from rlcpu.envs.engine.rollout import collect_kernels
 from rlcpu.envs.engine.steps import step_kernels
 from rlcpu.envs.engine.structure import structure
-from rlcpu.kernels import hooks
+from rlcpu.envs.rollout.compiled import collect_kernels
+from rlcpu.kernels.compiler import hooks
 from rlcpu.policies import Linear, Scalar, Uniform
 from rlcpu.train import PPO
 from tests.envs.masked import COUNTER, WIDE, Range

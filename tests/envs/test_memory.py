@@ -12,8 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rlcpu
 from rlcpu import nn
+from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
-from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.policies import NetworkPolicy, Uniform
 from tests import naive
 from tests.envs.recall import MOST, RECALL, Recall, remember

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, Rng
+from rlcpu.kernels.machine.random import RESET_GROUP, STEP_GROUP, Rng
 from tests import naive
 from tests.envs import minatar_games as games
 

@@ -13,7 +13,7 @@ import pytest
 
 import rlcpu
 from rlcpu.envs.tasks.minigrid import door_key, empty, four_rooms, view
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.random import Rng
 
 minigrid = pytest.importorskip("minigrid", reason="MiniGrid's own package is not installed")
 

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 
 import rlcpu
 from rlcpu.envs import Dynamics
-from rlcpu.envs.scalar_env import ScalarEnv
+from rlcpu.envs.engine.scalar_env import ScalarEnv
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import DQN, PPO, PQN, SAC
 from tests.envs.trials import try_kernels

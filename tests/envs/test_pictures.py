@@ -11,8 +11,8 @@ from rlcpu.envs.tasks.minatar import asterix, breakout, freeway, seaquest, space
 from rlcpu.envs.tasks.minigrid import door_key, empty, four_rooms
 from rlcpu.envs.tasks.pictures import COLOURS, PIXELS, draw, draw_arrow, grid_of
 from rlcpu.envs.tasks.toy_text import blackjack, cliff_walking, frozen_lake, taxi
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 MINATAR = dict.fromkeys((asterix, breakout, freeway, seaquest, space_invaders), (10, 10))
 MINIGRID = {door_key: (8, 8), empty: (8, 8), four_rooms: (19, 19)}

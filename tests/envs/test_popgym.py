@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rlcpu.envs.registry import lookup
+from rlcpu.envs.contract.registry import lookup
 from rlcpu.envs.tasks.popgym import FAMILY
-from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, Rng
+from rlcpu.kernels.machine.random import RESET_GROUP, STEP_GROUP, Rng
 from tests.envs.trials import try_kernels
 
 pytest.importorskip("popgym", reason="the package popgym is not installed")

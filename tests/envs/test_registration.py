@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rlcpu
 from rlcpu.envs import find
-from rlcpu.envs.scalar_env import ScalarEnv
+from rlcpu.envs.engine.scalar_env import ScalarEnv
 from rlcpu.envs.tasks.classic_control import cartpole
 from tests.envs.rollouts import CLASSIC
 
@@ -148,7 +148,7 @@ def toy(request: pytest.FixtureRequest) -> rlcpu.Dynamics:
     """A copy of CartPole under a name of its own, forgotten afterwards."""
     yield dataclasses.replace(cartpole.DYNAMICS, id="Toy-v0", original=None)
     if "Toy-v0" in rlcpu.registered():
-        rlcpu.envs.registry.made.pop("Toy-v0")
+        rlcpu.envs.contract.registry.made.pop("Toy-v0")
         gymnasium.registry.pop("rlcpu/Toy-v0")
 
 

@@ -14,8 +14,8 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 import rlcpu
-from rlcpu.envs.collect import Rollout
-from rlcpu.envs.policies import PolicyArrays
+from rlcpu.envs.contract.policies import PolicyArrays
+from rlcpu.envs.rollout.collect import Rollout
 from rlcpu.policies import MLP, Scalar, Uniform
 from tests.envs.rollouts import FIELDS, Lean, lean, make
 

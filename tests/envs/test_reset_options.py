@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
 import rlcpu
-from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.envs.engine.vector_env import VectorEnv
 from tests.envs.rollouts import CLASSIC
 
 NUM_ENVS = 70

@@ -17,7 +17,7 @@ from rlcpu.envs import Board, Dynamics, Rng, check
 from rlcpu.envs.engine import observations
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.engine.steps import step_kernels
-from rlcpu.envs.transitions import example_of
+from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import DQN, PPO
 from tests import naive
@@ -420,7 +420,7 @@ def test_an_id_with_a_namespace_is_known_to_gymnasium() -> None:
         assert pickle.loads(pickle.dumps(TOY.with_params(decay=0.25))).params.decay == 0.25
         assert rlcpu.make_vec("Tests/Toy-v0").dynamics is TOY
     finally:
-        rlcpu.envs.registry.made.pop(TOY.id)
+        rlcpu.envs.contract.registry.made.pop(TOY.id)
         gymnasium.registry.pop("rlcpu/Tests-Toy-v0")
 
 

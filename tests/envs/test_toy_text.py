@@ -13,7 +13,7 @@ from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 import rlcpu
 from rlcpu.envs.tasks.toy_text import blackjack, cliff_walking, frozen_lake, taxi
-from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, Rng
+from rlcpu.kernels.machine.random import RESET_GROUP, STEP_GROUP, Rng
 from tests import naive
 
 Table = dict[tuple[int, float, bool], float]

@@ -17,7 +17,7 @@ from gymnasium.spaces import Box, flatten
 
 import rlcpu
 from rlcpu.envs import Dynamics, Rng, find
-from rlcpu.envs.checks.trial import call_function
+from rlcpu.envs.contract.trial import call_function
 from rlcpu.envs.transforms import (
     add_first_step,
     add_previous_action,

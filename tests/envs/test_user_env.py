@@ -96,7 +96,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     for name in ("ball", "physics"):
         sys.modules.pop(name, None)
-    rlcpu.envs.registry.made.pop("Ball-v0", None)
+    rlcpu.envs.contract.registry.made.pop("Ball-v0", None)
     gymnasium.registry.pop("rlcpu/Ball-v0", None)
 
 

@@ -268,7 +268,7 @@ def test_single_environments_draw_too() -> None:
         assert "patience=varied, scale=randomized, start=randomized" in repr(same.unwrapped)
     finally:
         del gymnasium.registry["rlcpu/Spring-v0"]
-        rlcpu.envs.registry.made.pop("Spring-v0")
+        rlcpu.envs.contract.registry.made.pop("Spring-v0")
 
 
 class Wrong(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rlcpu
-from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.envs.engine.vector_env import VectorEnv
 from tests.envs.rollouts import CLASSIC
 
 MODES = list(AutoresetMode)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlcpu
-from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.envs.engine.vector_env import VectorEnv
 
 #: More than a block of 64, and the last block is not full.
 NUM_ENVS = 70

@@ -18,10 +18,10 @@ import rlcpu
 from rlcpu import cli
 from rlcpu.envs import Dynamics, Rng
 from rlcpu.envs.checks.checker import vectorisation_findings
-from rlcpu.envs.checks.vectorised import Driver, find_driver, lanes_of
-from rlcpu.envs.engine.rollout import simulate_kernels
 from rlcpu.envs.engine.steps import step_kernels
 from rlcpu.envs.engine.structure import structure
+from rlcpu.envs.engine.vectorised import Driver, find_driver, lanes_of
+from rlcpu.envs.rollout.compiled import simulate_kernels
 from rlcpu.envs.tasks.t_maze import t_maze
 from tests.envs import connect_four
 from tests.envs.trials import try_kernels
@@ -320,7 +320,9 @@ def driver_of_simulate(dynamics: Dynamics, dtype: type = np.float32) -> Driver:
 def test_a_step_in_single_lanes_is_told_once(
     caplog: pytest.LogCaptureFixture, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlcpu.kernels.cache.cache_folder", lambda: None)  # out of it comes no word
+    monkeypatch.setattr(
+        "rlcpu.kernels.compiler.cache.cache_folder", lambda: None
+    )  # out of it comes no word
 
     def again(state: State, action: int, params: Params) -> tuple[State, float, bool]:
         return halving(state, action, params)
@@ -340,7 +342,7 @@ def test_a_step_in_single_lanes_is_told_once(
 def test_a_report_on_vectors_warns_of_nothing(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlcpu.kernels.cache.cache_folder", lambda: None)
+    monkeypatch.setattr("rlcpu.kernels.compiler.cache.cache_folder", lambda: None)
 
     def within(state: State, action: int, params: Params) -> tuple[State, float, bool]:
         moved = 0.5 * state.place + (params.push if state.turn in (1, 4, 9) else 0.25)
@@ -356,7 +358,7 @@ def test_powers_of_whole_numbers_keep_vectors_where_actions_are_drawn(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Numba's own power is a loop, which LLVM unrolls in `step` and not in `simulate`."""
-    monkeypatch.setattr("rlcpu.kernels.cache.cache_folder", lambda: None)
+    monkeypatch.setattr("rlcpu.kernels.compiler.cache.cache_folder", lambda: None)
 
     def growing(state: State, action: int, params: Params) -> tuple[State, float, bool]:
         place = state.place + (params.push**2 / 2.0 - params.push) * 0.01

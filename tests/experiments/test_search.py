@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from rlcpu import experiments
-from rlcpu.envs import collect, find
+from rlcpu.envs import find
+from rlcpu.envs.rollout import collect
 from rlcpu.experiments import RunError, folder
 from rlcpu.experiments.settings_file import read_settings
 from rlcpu.experiments.spaces import SPACES

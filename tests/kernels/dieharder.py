@@ -1,4 +1,4 @@
-"""Runs dieharder on the random numbers that kernels draw: the evidence for `rlcpu.kernels.random`.
+"""Runs dieharder on the random numbers that kernels draw: the evidence for `rlcpu.kernels.machine.random`.
 
     python tests/kernels/dieharder.py                        all streams, into dieharder.txt: hours
     python tests/kernels/dieharder.py ORDER DTYPE | dieharder -g 200 -a       bits of one stream
@@ -28,8 +28,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.random import keys, mix, uniforms
+from rlcpu.kernels.compiler.compile import kernel
+from rlcpu.kernels.machine.random import keys, mix, uniforms
 
 ORDERS = ("steps", "numbers", "environments")
 BITS = {"float32": 24, "float64": 32}

@@ -29,11 +29,11 @@ def use(env, rollouts=True, assembly=False):
 
 def find_kernels(env, collector, simulator):
     from rlcpu.envs.engine import steps
-    from rlcpu.envs.engine import rollout
-    from rlcpu.kernels import compile
+    from rlcpu.envs.rollout import compiled as rollout
+    from rlcpu.kernels.compiler import compile
     real = env.dtype.type
     # Layers are called by address, and only the list that keeps them alive has them: dense, tanh.
-    layers, _ = [f for f in compile._c_functions if f.py_func.__module__ == "rlcpu.nn.passes"]
+    layers, _ = [f for f in compile._c_functions if f.py_func.__module__ == "rlcpu.nn.network.passes"]
     codes = collector.code(env.dynamics), simulator.code(env.dynamics)
     return {
         "step": steps.step_kernels(env.engine.code, real).function,

@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from rlcpu.kernels import announce
+from rlcpu.kernels.compiler import announce
 from tests.kernels.processes import output_of
 
 PROGRAM = """
 import logging, sys, time
 import numpy as np
-from rlcpu.kernels import announce
-from rlcpu.kernels.compile import kernel
+from rlcpu.kernels.compiler import announce
+from rlcpu.kernels.compiler.compile import kernel
 
 announce.QUIET = 0.0
 if "log" in sys.argv:

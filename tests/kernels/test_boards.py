@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.envs import Board
-from rlcpu.kernels.boards import CELLS, board_of_words
-from rlcpu.kernels.compile import kernel
+from rlcpu.kernels.compiler.compile import kernel
+from rlcpu.kernels.machine.boards import CELLS, board_of_words
 
 CORNER = Board((1 << 127) | 1)
 BITS = st.integers(0, 2**CELLS - 1) | st.sampled_from([0, 1, 2**63, 2**64, 2**127, 2**128 - 1])

@@ -107,7 +107,7 @@ def test_an_environment_is_compiled_once_and_again_where_it_is_edited(tmp_path):
 REFUSED = """
 import json, sys
 import numpy as np
-from rlcpu.kernels.compile import kernel, specialise
+from rlcpu.kernels.compiler.compile import kernel, specialise
 
 def scale(x):
     return np.float64(2.0) * x

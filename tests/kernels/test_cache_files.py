@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.kernels import cache
-from rlcpu.kernels.compile import define, kernel
+from rlcpu.kernels.compiler import cache
+from rlcpu.kernels.compiler.compile import define, kernel
 from tests.kernels.processes import ROOT, files_in, run_python
 
 
@@ -102,7 +102,7 @@ def test_a_file_that_others_can_write_is_written_anew(folder):
 DAMAGED = """
 import json, sys
 from pathlib import Path
-from rlcpu.kernels import cache
+from rlcpu.kernels.compiler import cache
 from tests.kernels.test_cache_files import make_kernel, loaded
 
 folder = Path(sys.argv[1]) / "kernels"
@@ -140,7 +140,7 @@ def test_a_file_of_something_that_was_renamed_is_written_anew(folder, name):
 OPEN = """
 import json, os, sys, warnings
 from numba.core import event
-from rlcpu.kernels.cache import cache_folder
+from rlcpu.kernels.compiler.cache import cache_folder
 from tests.kernels.test_cache_files import make_kernel
 
 with warnings.catch_warnings(record=True) as caught, event.install_recorder("numba:compile") as r:
@@ -186,9 +186,9 @@ LOWERED = """
 import json
 import numpy as np
 from numba.core import event
-from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.kernels.memory import load, store
-from rlcpu.kernels.vectors import maximum
+from rlcpu.kernels.compiler.compile import EXACT, kernel
+from rlcpu.kernels.machine.memory import load, store
+from rlcpu.kernels.machine.vectors import maximum
 from rlcpu.scan.lowered import constant
 
 @kernel(fastmath=EXACT)
@@ -278,7 +278,7 @@ def test_a_write_that_fails_leaves_nothing_behind(folder, monkeypatch):
 DTYPES = """
 import json, sys
 import numpy as np
-from rlcpu.kernels.compile import define, kernel
+from rlcpu.kernels.compiler.compile import define, kernel
 
 found = []
 for name in sys.argv[1:]:
@@ -302,7 +302,7 @@ def test_kernels_of_several_processes_meet_in_one(tmp_path):
 FACTORY = """
 import json, sys
 import numpy as np
-from rlcpu.kernels.compile import EXACT, define, kernel, njit
+from rlcpu.kernels.compiler.compile import EXACT, define, kernel, njit
 
 line = "    x[{0} % 7] += number * np.sqrt(x[{0} % 5]) / x[{0} % 9]\\n"
 lines = "".join(line.format(i) for i in range(1, 60))  # too long to be inlined
@@ -332,7 +332,7 @@ def test_functions_of_one_factory_meet_in_one_process(tmp_path):
 
 CONCURRENT = """
 import numpy as np
-from rlcpu.kernels.compile import define, kernel
+from rlcpu.kernels.compiler.compile import define, kernel
 for k in range(4):
     assert kernel(define("def f(x): return x + k", k=k))(1.5) == 1.5 + k
 """
@@ -351,7 +351,7 @@ def test_processes_that_fill_the_cache_at_once_agree(tmp_path):
 TOGETHER = """
 import json, os, sys, time
 from pathlib import Path
-from rlcpu.kernels.compile import define, kernel
+from rlcpu.kernels.compiler.compile import define, kernel
 
 text = "def driver(x):\\n" + "".join(f"    x += {i} / (x * x + {i}.5)\\n" for i in range(1, 300))
 made = kernel(define(text + "    return x"))
@@ -382,7 +382,7 @@ def test_of_two_processes_one_compiles_a_kernel(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from rlcpu.kernels.cache import CompileTurn
+from rlcpu.kernels.compiler.cache import CompileTurn
 turn = CompileTurn(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(1000)

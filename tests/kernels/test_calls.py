@@ -11,8 +11,15 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
-from rlcpu.kernels.calls import function_of, kind_of, make_call, make_view, place_of_view, view
-from rlcpu.kernels.compile import kernel, tuple_of
+from rlcpu.kernels.compiler.compile import kernel, tuple_of
+from rlcpu.kernels.machine.calls import (
+    function_of,
+    kind_of,
+    make_call,
+    make_view,
+    place_of_view,
+    view,
+)
 from tests.kernels.processes import ROOT
 
 
@@ -84,7 +91,7 @@ AGAIN = """
 import logging
 logging.basicConfig(level="INFO", format="%(message)s")
 import numpy as np
-from rlcpu.kernels.calls import function_of, kind_of
+from rlcpu.kernels.machine.calls import function_of, kind_of
 from tests.kernels.test_calls import body, make_run, make_work
 unused = [np.zeros(100_000) for _ in range({numbers})]
 work = make_work(np.float32)

@@ -16,7 +16,7 @@ from llvmlite.binding import get_host_cpu_features
 from numba import njit
 from numba.core import types as nbtypes
 
-from rlcpu.kernels.compile import (
+from rlcpu.kernels.compiler.compile import (
     EXACT,
     FAST,
     define,
@@ -27,9 +27,9 @@ from rlcpu.kernels.compile import (
     source_of_tuple,
     specialise,
 )
-from rlcpu.kernels.functions import freeze
-from rlcpu.kernels.user_compiler import check_precision
-from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.kernels.compiler.functions import freeze
+from rlcpu.kernels.compiler.user_compiler import check_precision
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 from tests.machine_code import compiled_anew
 
 DTYPES = [np.float32, np.float64]

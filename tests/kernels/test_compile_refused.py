@@ -9,8 +9,8 @@ import pytest
 from numba import njit
 from numba.core import types as nbtypes
 
-from rlcpu.kernels import maths
-from rlcpu.kernels.compile import define, inline, kernel, specialise
+from rlcpu.kernels.compiler import maths
+from rlcpu.kernels.compiler.compile import define, inline, kernel, specialise
 from tests.kernels.test_compile import COUNT, Constants, X, helper, run
 
 # ---------------------------------------------------------------- what a user may not write
@@ -138,7 +138,7 @@ def test_a_refused_kernel_spoils_no_other(machine_code):
 @pytest.fixture
 def machine_code(tmp_path, monkeypatch):
     """An empty folder for the machine code of this test."""
-    monkeypatch.setattr("rlcpu.kernels.cache.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("rlcpu.kernels.compiler.cache.cache_folder", lambda: tmp_path)
     return tmp_path
 
 

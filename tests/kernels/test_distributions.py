@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from rlcpu.envs import Rng, replace
-from rlcpu.kernels import distributions
-from rlcpu.kernels.compile import kernel, specialise
-from rlcpu.kernels.random import STEP_GROUP
-from rlcpu.kernels.random_methods import make_rng
+from rlcpu.kernels.compiler.compile import kernel, specialise
+from rlcpu.kernels.machine import distributions
+from rlcpu.kernels.machine.random import STEP_GROUP
+from rlcpu.kernels.machine.random_methods import make_rng
 
 DTYPES = [np.float32, np.float64]
 SIGNIFICANCE = 1e-4

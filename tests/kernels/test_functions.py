@@ -8,10 +8,10 @@ import numba
 import numpy as np
 import pytest
 
-from rlcpu.kernels import functions, maths
-from rlcpu.kernels.compile import FAST, define, inline, kernel, specialise
-from rlcpu.kernels.functions import fingerprint
-from rlcpu.kernels.rows import row_access
+from rlcpu.kernels.compiler import functions, maths
+from rlcpu.kernels.compiler.compile import FAST, define, inline, kernel, specialise
+from rlcpu.kernels.compiler.functions import fingerprint
+from rlcpu.kernels.machine.rows import row_access
 from tests.kernels.processes import run_python
 
 SOURCE = """
@@ -217,8 +217,8 @@ def test_recursion_ends():
 PROGRAM = """
 import json, numpy as np
 from rlcpu.envs.tasks.classic_control import cartpole
-from rlcpu.kernels.compile import define, specialise
-from rlcpu.kernels.functions import fingerprint
+from rlcpu.kernels.compiler.compile import define, specialise
+from rlcpu.kernels.compiler.functions import fingerprint
 
 step = define("def step(x): return x in {'a', 'b', 'c', 'd', 'e', 'f'}")
 functions = step, specialise(cartpole.step, np.float32)

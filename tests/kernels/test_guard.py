@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.kernels.compile import kernel, specialise
+from rlcpu.kernels.compiler.compile import kernel, specialise
 from tests.kernels.test_compile import assembly, has_avx
 from tests.machine_code import needs_avx512
 
@@ -121,7 +121,7 @@ def test_reads_stay_inside_of_tables(function, expected, dtype):
     ids=lambda f: f.__name__,
 )
 def test_reads_of_tables_vectorise(function, tmp_path, monkeypatch):
-    monkeypatch.setattr("rlcpu.kernels.cache.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("rlcpu.kernels.compiler.cache.cache_folder", lambda: tmp_path)
     driver = make_driver(function, np.float32)
     driver(np.zeros(64, np.float32), np.zeros(64, np.float32))
     code = assembly(driver)

@@ -22,9 +22,9 @@ from numba import types
 from numba.core.datamodel import default_manager
 from numba.extending import intrinsic
 
-from rlcpu.kernels import hooks, linking, statements
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.compile import define
+from rlcpu.kernels.compiler import hooks, linking, statements
+from rlcpu.kernels.compiler.compile import define
+from rlcpu.kernels.machine.boards import Board
 
 
 def make() -> Any:
@@ -535,8 +535,8 @@ def check_overload_method_of() -> None:
 
 
 def check_teach_replace() -> None:
-    """`rlcpu.kernels.tuples` teaches it as it is loaded, once for all."""
-    importlib.import_module("rlcpu.kernels.tuples")
+    """`rlcpu.kernels.machine.tuples` teaches it as it is loaded, once for all."""
+    importlib.import_module("rlcpu.kernels.machine.tuples")
     assert numba.njit(lambda die: die._replace(eyes=6))(Die(4, 0.5)) == Die(6, 0.5)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rlcpu.kernels.threads import show_config
+from rlcpu.kernels.machine.threads import show_config
 from tests.kernels.processes import files_in, run_python
 from tests.kernels.programs import USE
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from rlcpu.kernels import maths
-from rlcpu.kernels.compile import define, kernel, specialise
+from rlcpu.kernels.compiler import maths
+from rlcpu.kernels.compiler.compile import define, kernel, specialise
 
 STRIDE = 1 if os.environ.get("RLCPU_EXHAUSTIVE") == "1" else 2039
 CHUNK = 2**23

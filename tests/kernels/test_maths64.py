@@ -9,9 +9,9 @@ import re
 import numpy as np
 import pytest
 
-from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.kernels.maths import exp64, log64
-from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.kernels.compiler.compile import EXACT, kernel
+from rlcpu.kernels.compiler.maths import exp64, log64
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 from tests.machine_code import assembly
 
 

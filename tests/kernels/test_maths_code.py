@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from rlcpu.kernels import maths
-from rlcpu.kernels.compile import FAST, kernel, specialise
-from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.kernels.compiler import maths
+from rlcpu.kernels.compiler.compile import FAST, kernel, specialise
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 from tests.kernels.test_maths import (
     BOUNDS,
     HUGE,

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.matmul import (
+from rlcpu.kernels.compiler.compile import kernel
+from rlcpu.kernels.machine.matmul import (
     Matrix,
     add_to_rows,
     make_tile_product,
     product_of_few,
     transpose,
 )
-from rlcpu.kernels.memory import address
-from rlcpu.kernels.vectors import VECTOR_BYTES, width
+from rlcpu.kernels.machine.memory import address
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES, width
 from tests.machine_code import assembly
 
 DTYPES = [np.float32, np.float64]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcpu.kernels import memory, vectors
-from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.kernels.compiler.compile import EXACT, kernel
+from rlcpu.kernels.machine import memory, vectors
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 from rlcpu.replay.storage import allocate
 from tests.machine_code import assembly
 

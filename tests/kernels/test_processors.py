@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcpu.kernels.processors import numa_nodes, share_of_cpus, show_cpus
+from rlcpu.kernels.machine.processors import numa_nodes, share_of_cpus, show_cpus
 from tests.kernels.processes import run_python
 
 
@@ -48,7 +48,7 @@ def test_numa_nodes_have_the_cpus_that_the_process_may_use(tmp_path):
         import os, json
         from pathlib import Path
         os.sched_setaffinity(0, [{cpu}])
-        from rlcpu.kernels.processors import numa_nodes
+        from rlcpu.kernels.machine.processors import numa_nodes
         print(json.dumps(numa_nodes(Path({str(tmp_path)!r}))))
     """
     assert run_python("-c", script) == [[cpu]]

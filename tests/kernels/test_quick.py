@@ -18,8 +18,8 @@ from numba.core.target_extension import CPU
 from numba.core.typing import npydecl
 from numba.extending import intrinsic
 
-from rlcpu.kernels import quick
-from rlcpu.kernels.quick import quickly
+from rlcpu.kernels.compiler import quick
+from rlcpu.kernels.compiler.quick import quickly
 from tests.kernels.test_hooks import make
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.random import (
+from rlcpu.kernels.compiler.compile import kernel
+from rlcpu.kernels.machine.random import (
     GROUP,
     STEP_GROUP,
     Rng,
@@ -26,7 +26,7 @@ from rlcpu.kernels.random import (
     stream_seeds,
     uniforms,
 )
-from rlcpu.kernels.random_methods import make_rng
+from rlcpu.kernels.machine.random_methods import make_rng
 from tests.kernels.lattice import shortest_relation
 
 BITS = {np.float32: 24, np.float64: 32}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from rlcpu.kernels.memory import address
-from rlcpu.kernels.rows import row_access
-from rlcpu.kernels.scopes import ANY, MAX_ROWS, SCOPES
+from rlcpu.kernels.compiler.scopes import ANY, MAX_ROWS, SCOPES
+from rlcpu.kernels.machine.memory import address
+from rlcpu.kernels.machine.rows import row_access
 
 DTYPES = ["float32", "float64", "int32", "int64", "uint32", "bool"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlcpu.kernels import source
-from rlcpu.kernels.source import EndlessError, call_bounded, check_source
+from rlcpu.kernels.compiler import source
+from rlcpu.kernels.compiler.source import EndlessError, call_bounded, check_source
 
 SOURCE = """
 import datetime, math, random, time

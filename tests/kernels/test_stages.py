@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.stages import LastMade, Stage, run_stages, words_of
-from rlcpu.kernels.structs import Array, Real, Struct, Whole
+from rlcpu.kernels.compiler.compile import kernel
+from rlcpu.kernels.machine.stages import LastMade, Stage, run_stages, words_of
+from rlcpu.kernels.machine.structs import Array, Real, Struct, Whole
 
 
 class Scaled(Struct):

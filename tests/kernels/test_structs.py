@@ -12,10 +12,10 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
-from rlcpu.kernels.compile import c_function, kernel
-from rlcpu.kernels.functions import fingerprint
-from rlcpu.kernels.memory import address, call_at
-from rlcpu.kernels.structs import (
+from rlcpu.kernels.compiler.compile import c_function, kernel
+from rlcpu.kernels.compiler.functions import fingerprint
+from rlcpu.kernels.machine.memory import address, call_at
+from rlcpu.kernels.machine.structs import (
     Array,
     Flag,
     Nested,

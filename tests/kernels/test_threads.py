@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.kernels import threads, vectors
-from rlcpu.kernels.threads import Kernels, check_num_threads, launch, show_config
+from rlcpu.kernels.machine import threads, vectors
+from rlcpu.kernels.machine.threads import Kernels, check_num_threads, launch, show_config
 from tests.kernels.processes import run_python
 
 HAS_TBB = importlib.util.find_spec("tbb") is not None or threads.threading_layer() == "tbb"
@@ -23,8 +23,8 @@ WORK = """
 import hashlib, json, os, sys, threading
 import numba, numpy as np, rlcpu
 from rlcpu.envs.engine.steps import step_kernels
-from rlcpu.envs.engine.rollout import collect_kernels, simulate_kernels
-from rlcpu.kernels.threads import threading_layer
+from rlcpu.envs.rollout.compiled import collect_kernels, simulate_kernels
+from rlcpu.kernels.machine.threads import threading_layer
 
 def run(seed, num_threads=None, dtype="float32", rollouts=True):
     # The last block is not full, and no block is a multiple of a vector long for 3 threads.
@@ -175,7 +175,7 @@ import os, subprocess, sys
 os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
 """
 ENDS = """
-from rlcpu.kernels.threads import default_num_threads
+from rlcpu.kernels.machine.threads import default_num_threads
 run(0, rollouts=False)
 subprocess.run([sys.executable, "-c", ""], preexec_fn=lambda: None)
 print(json.dumps([numba.config.NUMBA_NUM_THREADS, default_num_threads()]))
@@ -358,7 +358,7 @@ LIMITED = """
 import json, os, threading
 from pathlib import Path
 import numba
-from rlcpu.kernels import threads, vectors
+from rlcpu.kernels.machine import threads, vectors
 
 real, group = threads.usable_cpus, Path(os.environ["GROUP"])
 threads.usable_cpus = lambda: real(group)

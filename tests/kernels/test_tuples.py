@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numba.core.errors import TypingError
 
 from rlcpu.envs import replace
-from rlcpu.kernels.compile import kernel, specialise
+from rlcpu.kernels.compiler.compile import kernel, specialise
 
 
 @kernel

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcpu.kernels import memory, vectors
-from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.kernels.memory import ONE_LINE
-from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.kernels.compiler.compile import EXACT, kernel
+from rlcpu.kernels.machine import memory, vectors
+from rlcpu.kernels.machine.memory import ONE_LINE
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 
 DTYPES = [np.float32, np.float64]
 REGISTERS = 2

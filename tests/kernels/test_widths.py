@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 from tests.kernels.processes import LAPTOP, run_python
 
 #: A product of matrices, samples of a sum tree, tridiagonal systems and rings, a step of an
@@ -17,10 +17,10 @@ from tests.kernels.processes import LAPTOP, run_python
 PROGRAM = """
 import numpy as np
 import rlcpu
-from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.matmul import Matrix, product
-from rlcpu.kernels.memory import address
-from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.kernels.compiler.compile import kernel
+from rlcpu.kernels.machine.matmul import Matrix, product
+from rlcpu.kernels.machine.memory import address
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 from rlcpu.replay import SumTree
 from rlcpu.scan import factor_tridiagonal, solve_tridiagonal
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlcpu.nn import Adam
-from rlcpu.nn.adam import Rates, adam, make_rates
+from rlcpu.nn.learning.adam import Rates, adam, make_rates
 
 
 def test_adam_equals_the_algorithm_as_published() -> None:

@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcpu.kernels.compile import define, inline, kernel, source_of_tuple, specialise
-from rlcpu.nn import dual_types as dual_types  # teaches numba duals
-from rlcpu.nn import duals
-from rlcpu.nn.duals import Dual, slopes_of, value_of, variables
+from rlcpu.kernels.compiler.compile import define, inline, kernel, source_of_tuple, specialise
+from rlcpu.nn.duals import compiled as compiled  # teaches numba duals
+from rlcpu.nn.duals import numbers as duals
+from rlcpu.nn.duals.numbers import Dual, slopes_of, value_of, variables
 from tests.kernels.test_maths_code import DOUBLE
 from tests.machine_code import assembly
 

@@ -10,9 +10,9 @@ import pytest
 from gymnasium.spaces import Box, MultiDiscrete
 
 from rlcpu.envs import Dynamics
-from rlcpu.envs.policies import Uniform, loop_uniform_allowed, uniform_allowed
-from rlcpu.nn.heads import ActCategoricals, act_categorical, act_gaussian
-from rlcpu.nn.operations import normal_log_density
+from rlcpu.envs.contract.policies import Uniform, loop_uniform_allowed, uniform_allowed
+from rlcpu.nn.network.heads import ActCategoricals, act_categorical, act_gaussian
+from rlcpu.nn.tape.operations import normal_log_density
 from rlcpu.train.running.actors import act_epsilon_greedy
 from rlcpu.train.sac import act_squashed
 from rlcpu.train.td3 import act_noisy

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu import nn
-from rlcpu.nn.machine_code import update_of
-from rlcpu.nn.settings import parts_of
+from rlcpu.nn.learning.machine_code import update_of
+from rlcpu.nn.learning.settings import parts_of
 
 COLUMNS = {"x": 3, "target": 1, "weight": 1}
 

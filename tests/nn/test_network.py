@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from rlcpu import nn
-from rlcpu.kernels.compile import kernel
-from rlcpu.nn import Network, packed
-from rlcpu.nn.packed import packed_at
-from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, Time, backward, forward
+from rlcpu.kernels.compiler.compile import kernel
+from rlcpu.nn import Network
+from rlcpu.nn.network import packed
+from rlcpu.nn.network.packed import packed_at
+from rlcpu.nn.network.passes import ADDED, BY_INPUTS, OVERWRITTEN, Time, backward, forward
 from tests.train import naive
 
 ARCHITECTURES = [(4, 64, 64, 2), (4, 2), (20, 3), (6, 33, 17, 5), (1, 1), (30, 100, 40, 20, 18)]
@@ -165,7 +166,7 @@ import numpy as np
 from numba.core import event
 from rlcpu import nn
 
-from rlcpu.kernels import announce
+from rlcpu.kernels.compiler import announce
 
 dense = nn.Dense(4) >> nn.Tanh() >> nn.Dense(2)
 nn.Network(3, dense).outputs(np.ones((2, 3)))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.random import mix
-from rlcpu.nn.order import bits_of, shuffled
+from rlcpu.kernels.compiler.compile import kernel
+from rlcpu.kernels.machine.random import mix
+from rlcpu.nn.learning.order import bits_of, shuffled
 
 
 @kernel

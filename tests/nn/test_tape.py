@@ -14,7 +14,7 @@ import torch
 from scipy import stats
 
 from rlcpu import nn
-from rlcpu.nn.machine_code import update_of
+from rlcpu.nn.learning.machine_code import update_of
 from tests.nn.twins import TOLERANCES, Twins, assert_close, batch_of, gradients_of
 
 DTYPES = (np.float64, np.float32)

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from rlcpu.kernels.compile import kernel
-from rlcpu.nn.workers import (
+from rlcpu.kernels.compiler.compile import kernel
+from rlcpu.nn.learning.workers import (
     LINE_WORDS,
     Gate,
     WorkersMemory,

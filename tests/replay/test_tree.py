@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.kernels.memory import ONE_LINE, load, store
-from rlcpu.kernels.vectors import highest, lowest, search, total
+from rlcpu.kernels.compiler.compile import EXACT, kernel
+from rlcpu.kernels.machine.memory import ONE_LINE, load, store
+from rlcpu.kernels.machine.vectors import highest, lowest, search, total
 from rlcpu.replay import tree as rules
 from rlcpu.replay.tree import WIDTH, child_weights_vector, make_tree, replace_free_vector
 from rlcpu.replay.tree_cpu import Tree

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.scan import logcumsumexp, logcumsumexp_vjp
-from rlcpu.scan.log_sums import LONG, SEGMENT, add_number, log_of_state, merge_states
+from rlcpu.scan.recurrences.log_sums import LONG, SEGMENT, add_number, log_of_state, merge_states
 
 INF, NAN = math.inf, math.nan
 

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from rlcpu import nn
-from rlcpu.kernels.random import mix, uniforms
+from rlcpu.kernels.machine.random import mix, uniforms
 from rlcpu.train import DDPG, SAC, TD3, sac, td3
 from rlcpu.train.critics import least, size_of, soft_bootstrap
 from rlcpu.train.sac import squashed_gaussian

@@ -11,8 +11,8 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 import rlcpu
 from rlcpu.envs import check
-from rlcpu.envs.scales import find_misfits, names_of_numbers
-from rlcpu.nn.scaling import Scaling
+from rlcpu.envs.contract.scales import find_misfits, names_of_numbers
+from rlcpu.nn.network.scaling import Scaling
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 
 Array = np.ndarray

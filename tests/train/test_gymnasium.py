@@ -16,7 +16,7 @@ from rlcpu.cli import main
 from rlcpu.cli.arguments import CommandError
 from rlcpu.cli.films import check_renderer, film
 from rlcpu.envs import GymnasiumEnv
-from rlcpu.envs.transitions import example_of
+from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 from tests.envs.gymnasium_cases import MODES, Book, Reach, make_books
 from tests.envs.test_gymnasium_env import Faulty

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rlcpu.cli import main
-from rlcpu.kernels import announce
+from rlcpu.kernels.compiler import announce
 from rlcpu.terminal import short
 from rlcpu.train import PPO, History, TensorBoard
 from rlcpu.train.keeping.history import LearningBar, rounded
@@ -218,7 +218,7 @@ def test_the_bar_tells_of_actors(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_line_on_compiling_knows_how_many_kernels_there_will_be() -> None:
     code = f"""
-from rlcpu.kernels import announce
+from rlcpu.kernels.compiler import announce
 from rlcpu.train import PPO
 agent = PPO("CartPole-v1", **{SMALL})
 agent.learn(128, target_return=-1.0)

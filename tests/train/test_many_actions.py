@@ -10,7 +10,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcpu.envs import Dynamics
-from rlcpu.envs.collect import collect
+from rlcpu.envs.rollout.collect import collect
 from rlcpu.policies import Uniform
 from rlcpu.train import DQN, PPO, PQN, SAC, TD3
 from tests.envs.masked import COUNTER, WIDE, Range

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.envs.collect import collect
+from rlcpu.envs.rollout.collect import collect
 from rlcpu.train import DQN, PPO, PQN
 from tests.envs.masked import TIC_TAC_TOE
 from tests.train.off_policy_cases import plain

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 
 import rlcpu
 from rlcpu import nn
-from rlcpu.kernels import announce
+from rlcpu.kernels.compiler import announce
 from rlcpu.policies import NetworkPolicy
 from rlcpu.train import DQN, PPO, SAC
 from tests.envs.masked import COUNTER, TIC_TAC_TOE

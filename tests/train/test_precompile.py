@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import rlcpu
-from rlcpu.kernels.cache import KernelCache
-from rlcpu.kernels.hooks import cache_of
+from rlcpu.kernels.compiler.cache import KernelCache
+from rlcpu.kernels.compiler.hooks import cache_of
 from rlcpu.nn import Learner
-from rlcpu.nn.machine_code import update_of
+from rlcpu.nn.learning.machine_code import update_of
 from rlcpu.train import PPOConfig
 from rlcpu.train.running import precompile
 from tests.kernels.processes import ROOT

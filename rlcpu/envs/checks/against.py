@@ -33,13 +33,13 @@ from rlcpu.envs.checks.observed import (
     their_numbers,
     values_of,
 )
-from rlcpu.envs.checks.trial import call_function, draw_numbers
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.groups import INT_ARRAY
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.trial import call_function, draw_numbers
+from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.layout.groups import INT_ARRAY
 from rlcpu.envs.registration import find
-from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count, check_seed
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.random import Rng
 
 Array = npt.NDArray[Any]
 #: Difference of two numbers that rounding explains, relative to the largest of their kind.

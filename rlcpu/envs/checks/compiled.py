@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Dict
 
-from rlcpu.envs.checks.fields import params_of
 from rlcpu.envs.checks.findings import describe_call
 from rlcpu.envs.checks.player import Case, Player, sample_action
-from rlcpu.envs.checks.trial import call_function
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.arrays import ArrayLayout, State, fields_of
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.fields import params_of
+from rlcpu.envs.contract.trial import call_function
 from rlcpu.envs.engine.base import TimeStep
-from rlcpu.envs.engine.layout import Layout
-from rlcpu.envs.vector_env import VectorEnv
-from rlcpu.kernels.random import (
+from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.layout.arrays import ArrayLayout, State, fields_of
+from rlcpu.envs.layout.values import Layout
+from rlcpu.kernels.machine.random import (
     RANDOMIZE_GROUP,
     RESET_GROUP,
     STEP_GROUP,

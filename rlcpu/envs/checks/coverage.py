@@ -15,8 +15,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from rlcpu.envs.checks.vectorised import called_functions
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.engine.vectorised import called_functions
 
 #: Packages whose functions are not the author's.
 _OURS = ("rlcpu.envs.engine", "rlcpu.envs.transforms")

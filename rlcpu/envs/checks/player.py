@@ -13,22 +13,22 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcpu.envs.checks import watched
 from rlcpu.envs.checks.coverage import Coverage
-from rlcpu.envs.checks.fields import params_of, with_numbers
 from rlcpu.envs.checks.findings import Findings, describe_call, plain_value
-from rlcpu.envs.checks.trial import call_function, check_result, draw_numbers, outside
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine import arrays
-from rlcpu.envs.engine.arrays import State, fields_of
-from rlcpu.envs.engine.observations import ObservationView
-from rlcpu.envs.scales import (
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.fields import params_of, with_numbers
+from rlcpu.envs.contract.scales import (
     LEAST_ROWS,
     find_misfits,
     find_unfit_bounds,
     names_of_numbers,
     scaling_by_bounds,
 )
-from rlcpu.kernels.random import Rng
-from rlcpu.nn.scaling import Scaling
+from rlcpu.envs.contract.trial import call_function, check_result, draw_numbers, outside
+from rlcpu.envs.engine.observations import ObservationView
+from rlcpu.envs.layout import arrays
+from rlcpu.envs.layout.arrays import State, fields_of
+from rlcpu.kernels.machine.random import Rng
+from rlcpu.nn.network.scaling import Scaling
 
 #: Files of ours that may be below an author's lines in a traceback.
 _OWN_FILES = (watched.__file__, arrays.__file__)

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.arrays import Numbers
-from rlcpu.kernels import random
-from rlcpu.kernels.functions import rebuild
-from rlcpu.kernels.random import Rng
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.layout.arrays import Numbers
+from rlcpu.kernels.compiler.functions import rebuild
+from rlcpu.kernels.machine import random
+from rlcpu.kernels.machine.random import Rng
 
 #: Function that gets the message about a negative index, and its kind: the line and the table.
 Report = Callable[[str, Any], None]

@@ -18,20 +18,20 @@ import numpy.typing as npt
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 
-from rlcpu.envs.arguments import (
+from rlcpu.envs.contract.arguments import (
     convert_actions,
     describe_bad_actions,
     find_bad_actions,
 )
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.policies import Policy, check_policy, mark_of
+from rlcpu.envs.contract.render import Renderer
 from rlcpu.envs.engine.carried import Carrying
 from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.form import Form
 from rlcpu.envs.engine.masks import mask_rows, write_masks
 from rlcpu.envs.engine.observations import ObservationView, each_part
-from rlcpu.envs.policies import Policy, check_policy, mark_of
-from rlcpu.envs.render import Renderer
-from rlcpu.kernels.random import new_seeds, stream_seeds
+from rlcpu.kernels.machine.random import new_seeds, stream_seeds
 
 Array = npt.NDArray[Any]
 
@@ -454,7 +454,7 @@ class Runner:
         engine, policy: the two.
         state_size: numbers of the policy's recurrent state of one environment; 0 without memory.
         version: of the policy when the runner was made; None of one that is made anew each time.
-        networks: those of the policy, each an `rlcpu.nn.acting.Acting`.
+        networks: those of the policy, each an `rlcpu.nn.network.acting.Acting`.
     """
 
     state_size = 0

@@ -16,11 +16,11 @@ from numba import prange
 
 from rlcpu.envs.engine.lane import KEY_LOW, LANES
 from rlcpu.envs.engine.step_call import RESTART, STEP, step_call_of
-from rlcpu.kernels.compile import EXACT, inline, inline_source, outline
-from rlcpu.kernels.memory import LINE, address, call_at, pointer_to, shifted
-from rlcpu.kernels.random import GOLDEN
-from rlcpu.kernels.rows import row_access
-from rlcpu.kernels.threads import Kernels, for_cores
+from rlcpu.kernels.compiler.compile import EXACT, inline, inline_source, outline
+from rlcpu.kernels.machine.memory import LINE, address, call_at, pointer_to, shifted
+from rlcpu.kernels.machine.random import GOLDEN
+from rlcpu.kernels.machine.rows import row_access
+from rlcpu.kernels.machine.threads import Kernels, for_cores
 
 u8, u32 = np.uint8, np.uint32
 

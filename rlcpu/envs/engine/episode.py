@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.compile import define, inline_source
+from rlcpu.kernels.compiler.compile import define, inline_source
 
 #: Value of `elapsed` for an episode that has finished and not been reset yet. Adding 1 makes it 0.
 PENDING = 0xFFFFFFFF

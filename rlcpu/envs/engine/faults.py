@@ -1,9 +1,9 @@
 """The search for NaN and infinity in a rollout: which environment, field and step had them first.
 
 Nothing can be learnt from a number that is not finite, and whatever is computed from one is lost.
-The kernels of `rlcpu.envs.engine.rollout` only tell that there was one: they add up zero times each
-number, which is NaN then. When that happened, the functions here look for it and raise an error
-that names it. An action mask that allows no action is such a fault, too.
+The kernels of `rlcpu.envs.rollout.compiled` only tell that there was one: they add up zero times
+each number, which is NaN then. When that happened, the functions here look for it and raise an
+error that names it. An action mask that allows no action is such a fault, too.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs.acting.running import describe_fault, refuse_policy
 from rlcpu.envs.engine.form import FAULTS, Records
 from rlcpu.envs.engine.lane import LANES
-from rlcpu.envs.running import describe_fault, refuse_policy
 
 Array = npt.NDArray[Any]
 _EXPECTED = "expected finite numbers"

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlcpu.envs.policies import PolicyArrays
-from rlcpu.kernels.structs import Array, Flag, Reference, Struct, Whole
-from rlcpu.nn.acting import Job
+from rlcpu.envs.contract.policies import PolicyArrays
+from rlcpu.kernels.machine.structs import Array, Flag, Reference, Struct, Whole
+from rlcpu.nn.network.acting import Job
 
 
 class KernelPolicy(Struct):
-    """The numbers of a policy; see `rlcpu.envs.policies.PolicyArrays`."""
+    """The numbers of a policy; see `rlcpu.envs.contract.policies.PolicyArrays`."""
 
     num_weights = Whole()
     weights = Array(np.float32, "num_weights")

@@ -9,13 +9,13 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from rlcpu.envs.contract.policies import PolicyCode
 from rlcpu.envs.engine.lane import LANES
 from rlcpu.envs.engine.observations import GroupPart
 from rlcpu.envs.engine.steps import is_whole
 from rlcpu.envs.engine.structure import Structure
-from rlcpu.envs.policies import PolicyCode
-from rlcpu.kernels.compile import inline
-from rlcpu.nn.heads import UNROLLED
+from rlcpu.kernels.compiler.compile import inline
+from rlcpu.nn.network.heads import UNROLLED
 
 
 class Interface(NamedTuple):
@@ -36,7 +36,7 @@ class Interface(NamedTuple):
     is_whole: bool
     #: Row of an observation where its action mask begins; 0 without masks.
     mask_row: int
-    #: Whether the policy acts in loops, see `rlcpu.envs.engine.choices`.
+    #: Whether the policy acts in loops, see `rlcpu.envs.acting.choices`.
     loops: bool
     #: Whether a user's policy gets the mask as an array of bools, as `action_mask` writes it.
     mask_is_array: bool

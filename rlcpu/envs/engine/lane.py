@@ -4,7 +4,7 @@ Environments live in blocks of `LANES`; lane i of a block is the place of its i-
 block has two flat arrays, structures of arrays whose row r of lane i is at `r * LANES + i`:
 
 - `state` (or `rows`), floats of the environment's dtype: the rows of the state as
-  `rlcpu.envs.engine.layout` encodes it, one for each number of an `Episode`, and one for each
+  `rlcpu.envs.layout.values` encodes it, one for each number of an `Episode`, and one for each
   parameter that differs between environments.
 - `words`, uint32: the key of the lane's random stream (KEY_LOW, KEY_HIGH), and the steps of the
   running episode (ELAPSED).
@@ -31,20 +31,20 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.engine.episode import SIZE, Episode, make_step_episode
-from rlcpu.envs.engine.layout import make_decode, make_encode, make_select
 from rlcpu.envs.engine.masks import make_pack, make_pack_written
 from rlcpu.envs.engine.structure import Structure, user_functions
-from rlcpu.kernels.compile import (
+from rlcpu.envs.layout.values import make_decode, make_encode, make_select
+from rlcpu.kernels.compiler.compile import (
     define,
     inline,
     inline_source,
     outline,
     source_of_tuple,
 )
-from rlcpu.kernels.random import RANDOMIZE_GROUP, RESET_GROUP, STEP_GROUP, mix, uniforms
-from rlcpu.kernels.random_methods import make_rng
-from rlcpu.kernels.rows import load_rows, row_access, store_rows
-from rlcpu.nn.heads import UNROLLED
+from rlcpu.kernels.machine.random import RANDOMIZE_GROUP, RESET_GROUP, STEP_GROUP, mix, uniforms
+from rlcpu.kernels.machine.random_methods import make_rng
+from rlcpu.kernels.machine.rows import load_rows, row_access, store_rows
+from rlcpu.nn.network.heads import UNROLLED
 
 #: Environments per block: one cache line of float32 is 16 lanes, four of them hide latencies, and
 #: the state of a block and an MLP's activations (64 x 64 float32: 16 KB a layer) stay in L1.

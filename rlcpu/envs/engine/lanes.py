@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs.contract.policies import Policy, mark_of, version_of
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.episode import PENDING, SIZE, TOTAL, begin_of
 from rlcpu.envs.engine.faults import check_rollout, check_simulation
@@ -29,15 +30,14 @@ from rlcpu.envs.engine.lane import (
     block_rows,
     pack,
 )
-from rlcpu.envs.engine.layout import check_layout
-from rlcpu.envs.engine.rollout import FAULT, Rollouts, collect_kernels, simulate_kernels
 from rlcpu.envs.engine.step_call import OBSERVE, RESTART
 from rlcpu.envs.engine.steps import Steps, step_kernels
 from rlcpu.envs.engine.structure import Structure, structure
-from rlcpu.envs.policies import Policy, mark_of, version_of
-from rlcpu.kernels.memory import aligned_zeros
-from rlcpu.kernels.random import GOLDEN, keys
-from rlcpu.kernels.threads import launch, launcher
+from rlcpu.envs.layout.values import check_layout
+from rlcpu.envs.rollout.compiled import FAULT, Rollouts, collect_kernels, simulate_kernels
+from rlcpu.kernels.machine.memory import aligned_zeros
+from rlcpu.kernels.machine.random import GOLDEN, keys
+from rlcpu.kernels.machine.threads import launch, launcher
 
 Array = npt.NDArray[Any]
 #: An array is made in two thirds of the time if it is given a dtype, not a type.

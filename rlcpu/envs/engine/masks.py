@@ -19,10 +19,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from rlcpu.kernels.compile import define, inline, kernel, outline, source_of_tuple
-from rlcpu.kernels.memory import array_at, make_stack_zeros, pointer_to
-from rlcpu.kernels.rows import load_rows
-from rlcpu.kernels.scopes import ANY
+from rlcpu.kernels.compiler.compile import define, inline, kernel, outline, source_of_tuple
+from rlcpu.kernels.compiler.scopes import ANY
+from rlcpu.kernels.machine.memory import array_at, make_stack_zeros, pointer_to
+from rlcpu.kernels.machine.rows import load_rows
 
 Array = npt.NDArray[Any]
 #: Actions in a word.

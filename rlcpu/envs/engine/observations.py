@@ -7,7 +7,7 @@ The kinds of observations, and what their rows hold:
   `MultiDiscrete`.
 - "planes": boards, sets of up to 128 cells: four rows with 32 bits each, `WORDS`, for a plane.
 - "numbers": an array of another dtype, its bytes.
-- "group": the parts of a `Dict` one after the other, see `rlcpu.envs.engine.groups`.
+- "group": the parts of a `Dict` one after the other, see `rlcpu.envs.layout.groups`.
 
 Behind them are the bits of the action mask, see `rlcpu.envs.engine.masks`. A buffer stores less
 than rows, in the form that `ObservationView.to_stored` returns; networks get float32 "inputs", in
@@ -27,12 +27,12 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
 from numba import prange
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.groups import byte_places
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.engine.masks import mask_rows, masks_of
-from rlcpu.kernels.boards import append_cells, make_store_bits
-from rlcpu.kernels.compile import inline, kernel
-from rlcpu.kernels.threads import Kernels, launch
+from rlcpu.envs.layout.groups import byte_places
+from rlcpu.kernels.compiler.compile import inline, kernel
+from rlcpu.kernels.machine.boards import append_cells, make_store_bits
+from rlcpu.kernels.machine.threads import Kernels, launch
 
 if TYPE_CHECKING:
     from rlcpu.nn.layers.embedding import Ones

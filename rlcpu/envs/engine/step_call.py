@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.structs import Array, Struct, Whole
+from rlcpu.kernels.machine.structs import Array, Struct, Whole
 
 #: Modes of a `StepCall`: to observe all, to start some episodes, and to step. The last two write
 #: observations, too: of all, or where states have arrays of the episodes that start.

@@ -2,7 +2,7 @@
 
 `rlcpu.envs.engine.lane` describes blocks of environments and their memory. One function is compiled
 for an environment, for C: it steps, resets or observes some environments, as a `StepCall` says.
-Drivers (`rlcpu.envs.engine.drivers`) and rollouts (`rlcpu.envs.engine.rollout`) call it by its
+Drivers (`rlcpu.envs.engine.drivers`) and rollouts (`rlcpu.envs.rollout.compiled`) call it by its
 address, and are compiled once for many environments.
 
 Below, `job` is a `StepCall`, whose `clock` is (counter of random numbers, limit of an episode's
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.dynamics import identity
+from rlcpu.envs.contract.dynamics import identity
 from rlcpu.envs.engine.drivers import EnvFacts, make_driver, make_step_driver
 from rlcpu.envs.engine.episode import SIZE, Episode, make_restart_episode
 from rlcpu.envs.engine.lane import (
@@ -32,11 +32,11 @@ from rlcpu.envs.engine.lane import (
 )
 from rlcpu.envs.engine.step_call import RESTART, STEP, step_call_of
 from rlcpu.envs.engine.structure import Structure, env_kernel
-from rlcpu.kernels.compile import inline, inline_source
-from rlcpu.kernels.hooks import address_of
-from rlcpu.kernels.memory import shifted
-from rlcpu.kernels.rows import load_rows, row_access, store_rows
-from rlcpu.kernels.threads import Kernels
+from rlcpu.kernels.compiler.compile import inline, inline_source
+from rlcpu.kernels.compiler.hooks import address_of
+from rlcpu.kernels.machine.memory import shifted
+from rlcpu.kernels.machine.rows import load_rows, row_access, store_rows
+from rlcpu.kernels.machine.threads import Kernels
 
 #: Rows of blocks that one iteration of a parallel loop takes.
 CHUNK_ROWS = 64

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.checks.fields import int_names
-from rlcpu.envs.checks.trial import check_branches
-from rlcpu.envs.checks.vectorised import SHARED, is_written_by_users, tell_users
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.fields import int_names
+from rlcpu.envs.contract.trial import check_branches
 from rlcpu.envs.engine.masks import mask_rows
 from rlcpu.envs.engine.observations import GroupPart, ObservationView
-from rlcpu.kernels import hooks
-from rlcpu.kernels.compile import EXACT, FAST, kernel, specialise
-from rlcpu.kernels.functions import freeze
-from rlcpu.nn.heads import UNROLLED
+from rlcpu.envs.engine.vectorised import SHARED, is_written_by_users, tell_users
+from rlcpu.kernels.compiler import hooks
+from rlcpu.kernels.compiler.compile import EXACT, FAST, kernel, specialise
+from rlcpu.kernels.compiler.functions import freeze
+from rlcpu.nn.network.heads import UNROLLED
 
 
 class Structure(NamedTuple):

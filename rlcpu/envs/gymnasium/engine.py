@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from rlcpu.envs.contract.policies import Policy
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.masks import mask_rows, masks_of_infos, pack_masks
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.gymnasium.task import EnvironmentFailure, GymnasiumTask, has_masks
-from rlcpu.envs.policies import Policy
-from rlcpu.kernels.random import splitmix64, stream_seeds
+from rlcpu.kernels.machine.random import splitmix64, stream_seeds
 
 logger = logging.getLogger("rlcpu")
 

@@ -16,10 +16,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlcpu.envs.arguments import check_mode
+from rlcpu.envs.contract.arguments import check_mode
+from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.engine import GymnasiumEngine
 from rlcpu.envs.gymnasium.task import GymnasiumTask, describe
-from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 
 Array = npt.NDArray[Any]

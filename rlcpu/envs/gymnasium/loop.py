@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs.acting.running import refuse_policy
+from rlcpu.envs.contract.policies import Actions, Policy, PolicyCode, check_act, mark_of
 from rlcpu.envs.engine.base import Runner
 from rlcpu.envs.engine.form import EPISODES, LENGTHS, NUM_SUMS, RETURNS, SQUARES, Records
-from rlcpu.envs.policies import Actions, Policy, PolicyCode, check_act, mark_of
-from rlcpu.envs.running import refuse_policy
-from rlcpu.kernels.compile import define, inline, kernel, specialise, tuple_of
-from rlcpu.kernels.functions import reads_argument
-from rlcpu.kernels.random import make_draw_many, mix_key, uniforms
-from rlcpu.nn.heads import act_categorical, act_gaussian
-from rlcpu.nn.scaling import Scaling
+from rlcpu.kernels.compiler.compile import define, inline, kernel, specialise, tuple_of
+from rlcpu.kernels.compiler.functions import reads_argument
+from rlcpu.kernels.machine.random import make_draw_many, mix_key, uniforms
+from rlcpu.nn.network.heads import act_categorical, act_gaussian
+from rlcpu.nn.network.scaling import Scaling
 
 if TYPE_CHECKING:
     from rlcpu.envs.gymnasium.engine import GymnasiumEngine

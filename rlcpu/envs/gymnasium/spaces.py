@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Text, Tuple
 
-from rlcpu.envs.engine.groups import describe_space, num_inputs
+from rlcpu.envs.layout.groups import describe_space, num_inputs
 
 Array = npt.NDArray[Any]
 #: Choices that a number in a `Box` of whole numbers has at most: each is an output of a network.

@@ -11,9 +11,9 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Discrete
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.groups import describe_space
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.gymnasium.spaces import ActionForm, ObservationForm
+from rlcpu.envs.layout.groups import describe_space
 
 logger = logging.getLogger("rlcpu")
 

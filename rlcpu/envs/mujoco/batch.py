@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from rlcpu.envs.contract.policies import PolicyCode
 from rlcpu.envs.engine.episode import PENDING, Episode, make_step_episode
 from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, NUM_SUMS, RETURNS, SQUARES
 from rlcpu.envs.mujoco.job import FORWARD, RESTART, STEP, RolloutJob, StepJob
 from rlcpu.envs.mujoco.physics import STEPS, TASK_FORWARD, TASK_RESET, TASK_STEP
 from rlcpu.envs.mujoco.policy import make_policy
-from rlcpu.envs.policies import PolicyCode
-from rlcpu.kernels.compile import EXACT, c_function, inline
-from rlcpu.kernels.memory import call_at, shifted
+from rlcpu.kernels.compiler.compile import EXACT, c_function, inline
+from rlcpu.kernels.machine.memory import call_at, shifted
 
 u32, none = np.uint32, np.uint8(0)
 #: Returns are summed in float64, whatever the dtype of the environments.

@@ -19,9 +19,14 @@ import mujoco
 import numpy as np
 from gymnasium.spaces import Box
 
-from rlcpu.envs import dynamics as base
-from rlcpu.envs.checks.fields import check_arguments, check_description, check_plain, convert_params
-from rlcpu.envs.engine.layout import floats
+from rlcpu.envs.contract import dynamics as base
+from rlcpu.envs.contract.fields import (
+    check_arguments,
+    check_description,
+    check_plain,
+    convert_params,
+)
+from rlcpu.envs.layout.values import floats
 from rlcpu.envs.mujoco.library import INTEGRATION, Views, make_views
 from rlcpu.envs.mujoco.models import find_model, load_model, resolve_name
 from rlcpu.envs.mujoco.varied import (
@@ -34,8 +39,8 @@ from rlcpu.envs.mujoco.varied import (
     write_field,
 )
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.random import Rng
-from rlcpu.kernels.source import EndlessError, call_bounded, check_source
+from rlcpu.kernels.compiler.source import EndlessError, call_bounded, check_source
+from rlcpu.kernels.machine.random import Rng
 
 _ARGUMENTS = {
     "reset": ("data", "uniforms", "params"),

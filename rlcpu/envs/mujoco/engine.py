@@ -16,12 +16,14 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs.acting.running import describe_fault, refuse_policy
+from rlcpu.envs.contract.policies import Policy, mark_of, version_of
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.faults import check_rollout
 from rlcpu.envs.engine.form import FAULTS, NUM_SUMS, Records
 from rlcpu.envs.engine.frames import pack_policy
-from rlcpu.envs.engine.layout import check_layout
+from rlcpu.envs.layout.values import check_layout
 from rlcpu.envs.mujoco.batch import make_batch_function
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.job import FORWARD, RESTART, STEP, RolloutJob, StepJob, TaskMemory
@@ -29,10 +31,8 @@ from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import MuJoCoRenderer
 from rlcpu.envs.mujoco.simulations import Simulations
 from rlcpu.envs.mujoco.varied import find_bad_draw, make_rows, split_rows
-from rlcpu.envs.policies import Policy, mark_of, version_of
-from rlcpu.envs.running import describe_fault, refuse_policy
-from rlcpu.kernels.random import splitmix64
-from rlcpu.kernels.threads import default_num_threads
+from rlcpu.kernels.machine.random import splitmix64
+from rlcpu.kernels.machine.threads import default_num_threads
 
 Array = npt.NDArray[Any]
 

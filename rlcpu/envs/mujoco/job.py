@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlcpu.envs.engine.frames import KernelPolicy
-from rlcpu.kernels.structs import Array, Flag, Reference, Struct, Whole
+from rlcpu.kernels.machine.structs import Array, Flag, Reference, Struct, Whole
 
 #: Modes of a `StepJob`, what it does with each simulation: start an episode where the mask says so;
 #: take one step with given actions; observe and measure the present state.

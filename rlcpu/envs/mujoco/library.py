@@ -19,8 +19,8 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba import types
 
-from rlcpu.kernels.compile import define, inline
-from rlcpu.kernels.memory import array_at
+from rlcpu.kernels.compiler.compile import define, inline
+from rlcpu.kernels.machine.memory import array_at
 
 try:
     import mujoco

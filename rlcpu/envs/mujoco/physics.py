@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
-from rlcpu.envs.checks.fields import is_bool
-from rlcpu.envs.checks.trial import example_of
-from rlcpu.envs.engine.layout import is_real
+from rlcpu.envs.contract.fields import is_bool
+from rlcpu.envs.contract.trial import example_of
+from rlcpu.envs.layout.values import is_real
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.job import TaskMemory
 from rlcpu.envs.mujoco.library import (
@@ -32,14 +32,14 @@ from rlcpu.envs.mujoco.library import (
     mj_step1,
 )
 from rlcpu.envs.mujoco.varied import VariedFields, make_drawn_view, make_is_bad, make_row_copiers
-from rlcpu.kernels.compile import EXACT, c_function, define, inline, specialise, tuple_of
-from rlcpu.kernels.functions import freeze
-from rlcpu.kernels.memory import array_at
-from rlcpu.kernels.random import STEP_GROUP, mix_key, uniform53
-from rlcpu.kernels.random_methods import make_rng
-from rlcpu.kernels.rows import store_rows
-from rlcpu.kernels.scopes import ANY
-from rlcpu.kernels.user_compiler import check_results
+from rlcpu.kernels.compiler.compile import EXACT, c_function, define, inline, specialise, tuple_of
+from rlcpu.kernels.compiler.functions import freeze
+from rlcpu.kernels.compiler.scopes import ANY
+from rlcpu.kernels.compiler.user_compiler import check_results
+from rlcpu.kernels.machine.memory import array_at
+from rlcpu.kernels.machine.random import STEP_GROUP, mix_key, uniform53
+from rlcpu.kernels.machine.random_methods import make_rng
+from rlcpu.kernels.machine.rows import store_rows
 
 #: Operations of the function: draw a state of a new episode; only observe and measure; take a step.
 TASK_RESET, TASK_FORWARD, TASK_STEP = range(3)

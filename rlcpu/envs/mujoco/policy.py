@@ -1,6 +1,6 @@
 """How a policy acts in one simulation, as functions that are inlined into a rollout.
 
-Networks and scalar functions act as in a block of lanes (`rlcpu.envs.engine.decide`) of which there
+Networks and scalar functions act as in a block of lanes (`rlcpu.envs.acting.decide`) of which there
 is one. The usual normal distribution alone is drawn here, number by number: so one compiled
 function serves actions of all sizes, as it serves observations of all sizes.
 
@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.engine.decide import make_decide
+from rlcpu.envs.acting.decide import make_decide
+from rlcpu.envs.acting.prepare import make_prepare, scratch_places
+from rlcpu.envs.contract.policies import PolicyCode
 from rlcpu.envs.engine.interface import Interface
-from rlcpu.envs.engine.layout import floats
-from rlcpu.envs.engine.prepare import make_prepare, scratch_places
+from rlcpu.envs.layout.values import floats
 from rlcpu.envs.mujoco.physics import POLICY_KEY, STEPS
-from rlcpu.envs.policies import PolicyCode
-from rlcpu.kernels.compile import inline, specialise
-from rlcpu.kernels.memory import address, shifted
-from rlcpu.kernels.random import mix, mix_key, uniforms
-from rlcpu.kernels.rows import store_rows
-from rlcpu.kernels.scopes import ANY
-from rlcpu.nn.heads import act_gaussian
+from rlcpu.kernels.compiler.compile import inline, specialise
+from rlcpu.kernels.compiler.scopes import ANY
+from rlcpu.kernels.machine.memory import address, shifted
+from rlcpu.kernels.machine.random import mix, mix_key, uniforms
+from rlcpu.kernels.machine.rows import store_rows
+from rlcpu.nn.network.heads import act_gaussian
 
 #: Policies compute and record in float32, whatever the dtype of the environments.
 single, u32 = np.float32, np.uint32
@@ -99,7 +99,7 @@ class _Parts(NamedTuple):
     """Inlinable functions of which `make_policy` makes those of a policy."""
 
     allocate: Callable[..., Any]  # see `TaskPolicy`
-    prepare: Callable[..., Any]  # see `rlcpu.envs.engine.prepare.make_prepare`
+    prepare: Callable[..., Any]  # see `rlcpu.envs.acting.prepare.make_prepare`
     #: (observation, policy, bits, scratch, places, action) -> (log_prob, value); it writes the
     #: action. `bits` are the random bits of the step, `places` the result of `prepare`.
     act: Callable[..., Any]

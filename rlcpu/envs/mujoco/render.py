@@ -14,16 +14,16 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs.contract.registry import families
+from rlcpu.envs.contract.render import Renderer
 from rlcpu.envs.mujoco.library import INTEGRATION
 from rlcpu.envs.mujoco.varied import write_field
-from rlcpu.envs.registry import families
-from rlcpu.envs.render import Renderer
 
 SIZE = 480
 
 
 class MuJoCoRenderer(Renderer):
-    """Draws states of one task; see `rlcpu.envs.render.Renderer`.
+    """Draws states of one task; see `rlcpu.envs.contract.render.Renderer`.
 
     The camera is the model's first one that follows a body, as Gymnasium's `camera_name` "track"
     does; else the one that Gymnasium configures for the task, or MuJoCo's default. If states have

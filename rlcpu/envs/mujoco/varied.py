@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from rlcpu.envs.mujoco.library import f64, find_offset, i64
 from rlcpu.kernels.checks import as_numbers
-from rlcpu.kernels.compile import define, inline
-from rlcpu.kernels.memory import array_at
+from rlcpu.kernels.compiler.compile import define, inline
+from rlcpu.kernels.machine.memory import array_at
 
 #: Fields that decide which computations MuJoCo does, and the clock, which is a constant of kernels.
 _REFUSED = ("body_gravcomp", "geom_surfacevel", "geom_adhesion", "pair_adhesion", "timestep")

@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium
 
-from rlcpu.envs.registry import Family, Limits, add_family
+from rlcpu.envs.contract.registry import Family, Limits, add_family
 
 #: Those of Gymnasium, whose limits are Gymnasium's.
 IDS = (

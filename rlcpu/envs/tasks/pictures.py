@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.boards import Board
+from rlcpu.kernels.machine.boards import Board
 
 Grid = npt.NDArray[np.int64]
 Picture = npt.NDArray[np.uint8]

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.registration import find
-from rlcpu.kernels.compile import define
-from rlcpu.kernels.source import check_source
+from rlcpu.kernels.compiler.compile import define
+from rlcpu.kernels.compiler.source import check_source
 
 
 def find_transformable(environment: str | Dynamics) -> Dynamics:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.arrays import Array
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.layout.arrays import Array
 from rlcpu.envs.transforms.forms import (
     extend_arrays,
     extend_tuple,
@@ -23,9 +23,9 @@ from rlcpu.envs.transforms.forms import (
     id_and_transform,
     tuple_of,
 )
-from rlcpu.kernels.boards import Board
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import define, source_of_tuple
+from rlcpu.kernels.compiler.compile import define, source_of_tuple
+from rlcpu.kernels.machine.boards import Board
 
 
 def stack_observations(environment: str | Dynamics, n: int, padding: str = "reset") -> Dynamics:

@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.layout import Layout
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.layout.values import Layout
 from rlcpu.envs.transforms.forms import (
     check_plain,
     find_transformable,
@@ -21,8 +21,8 @@ from rlcpu.envs.transforms.forms import (
     with_signature,
 )
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import define, source_of_tuple
-from rlcpu.kernels.random import PARTS
+from rlcpu.kernels.compiler.compile import define, source_of_tuple
+from rlcpu.kernels.machine.random import PARTS
 
 
 def repeat_action(environment: str | Dynamics, n: int) -> Dynamics:

@@ -4,9 +4,9 @@ The file has a function for each operation that the network uses, the parameters
 and three functions with the file's name in front: `_outputs`, `_act`, and `_check`, which compares
 with what this library computed. With `POLICY_MAIN` defined it is a program of its own.
 
-A program's `head` (`rlcpu.nn.heads.Head`) makes actions of `size` outputs: of each group of them,
-whose sizes `choices` has, the index of the largest; without choices, actions are real numbers.
-`is_list` tells whether an action is several numbers.
+A program's `head` (`rlcpu.nn.network.heads.Head`) makes actions of `size` outputs: of each group of
+them, whose sizes `choices` has, the index of the largest; without choices, actions are real
+numbers. `is_list` tells whether an action is several numbers.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.nn.heads import Head
 from rlcpu.nn.layers import (
     activations,
     convolution,
@@ -25,8 +24,9 @@ from rlcpu.nn.layers import (
     pools,
 )
 from rlcpu.nn.layers.kind import LayerStep
-from rlcpu.nn.network import Network
-from rlcpu.nn.plan import NetworkPlan, TensorPlace
+from rlcpu.nn.network.graph import Network
+from rlcpu.nn.network.heads import Head
+from rlcpu.nn.network.plan import NetworkPlan, TensorPlace
 
 Array = npt.NDArray[Any]
 #: Names of operations, by the kinds of layers that make them.

@@ -6,7 +6,7 @@ y alone, their inputs being overwritten; silu, which is not monotonic, keeps its
 to 0, so that the padding of rows stays 0.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over some samples (`rlcpu.nn.passes.Work`).
+`work`, the arrays of a pass over some samples (`rlcpu.nn.network.passes.Work`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from rlcpu.kernels.compile import inline, outline, specialise
-from rlcpu.nn.duals import slopes_of, variables
+from rlcpu.kernels.compiler.compile import inline, outline, specialise
+from rlcpu.nn.duals.numbers import slopes_of, variables
 from rlcpu.nn.layers.kind import Kind, Layer, inputs_of, output_slopes, outputs_of
 
 
@@ -128,7 +128,7 @@ def _through_dual(function: Callable[[float], float], dtype: type) -> Callable[.
 
     A dual is a number that carries its derivative.
     """
-    from rlcpu.nn import dual_types  # noqa: F401 - teaches numba duals, of which ours need none
+    from rlcpu.nn.duals import compiled as dual_types  # noqa: F401 - teaches numba duals, of which ours need none
 
     apply, of_constant = specialise(function, dtype), (dtype(0),)
 

@@ -10,12 +10,12 @@ An image with a border of zeros, or of planes, is copied first: the copy, with i
 for the backward pass.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). `step.height`,
-`width` and `channels` are those of the image in front, without its border of `step.padding`. Slopes
-are derivatives of the loss with respect to an image or the outputs, gradients those with respect to
-parameters. `product(left, right, start, out, shape, floor)` writes max(left @ right + start, floor)
-to `out`: the floor is 0 for a relu, -inf for none; `shape` is (rows, depth, columns), and the depth
-of `product` that of one piece.
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.network.passes.Work`).
+`step.height`, `width` and `channels` are those of the image in front, without its border of
+`step.padding`. Slopes are derivatives of the loss with respect to an image or the outputs,
+gradients those with respect to parameters. `product(left, right, start, out, shape, floor)` writes
+max(left @ right + start, floor) to `out`: the floor is 0 for a relu, -inf for none; `shape` is
+(rows, depth, columns), and the depth of `product` that of one piece.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import inline, outline, prefer_small_code
-from rlcpu.kernels.matmul import Windows, product
-from rlcpu.kernels.memory import address, part, shifted
+from rlcpu.kernels.compiler.compile import inline, outline, prefer_small_code
+from rlcpu.kernels.machine.matmul import Windows, product
+from rlcpu.kernels.machine.memory import address, part, shifted
 from rlcpu.nn.layers.dense import orthogonal
 from rlcpu.nn.layers.graph import Picture
 from rlcpu.nn.layers.images import Window, num_windows

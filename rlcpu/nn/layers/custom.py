@@ -3,7 +3,7 @@
 A subclass says which arrays are learnt, what one sample's outputs are, and the derivatives with
 respect to its inputs and the parameters. Rows, padding and the modes of a pass are taken care of
 here, in functions of `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`).
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.network.passes.Work`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlcpu.kernels.compile import outline, specialise
-from rlcpu.kernels.memory import part
+from rlcpu.kernels.compiler.compile import outline, specialise
+from rlcpu.kernels.machine.memory import part
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     Array,

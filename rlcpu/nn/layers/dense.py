@@ -11,12 +11,12 @@ samples of a chunk have few other numbers, both products with the inputs go over
 the results have the same bits.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
-derivatives of the loss with respect to a layer's inputs or outputs, gradients those with respect to
-its parameters. `product(left, right, start, out, shape, floor)` writes max(left @ right + start,
-floor) to `out`: the floor is 0 for a relu, -inf for none; `shape` is (rows, depth, columns).
-Weights are (`step.rows`, `step.columns`) as packed, `step.is_transposed` says in which of both
-forms; biases lie behind them.
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.network.passes.Work`). Slopes
+are derivatives of the loss with respect to a layer's inputs or outputs, gradients those with
+respect to its parameters. `product(left, right, start, out, shape, floor)` writes max(left @ right
++ start, floor) to `out`: the floor is 0 for a relu, -inf for none; `shape` is (rows, depth,
+columns). Weights are (`step.rows`, `step.columns`) as packed, `step.is_transposed` says in which of
+both forms; biases lie behind them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import inline, inline_source, outline
-from rlcpu.kernels.matmul import FEW_COLUMNS, add_to_rows, product, product_of_few, sum_of_rows
-from rlcpu.kernels.memory import address, load, part, shifted
-from rlcpu.kernels.vectors import lowest_bit, nonzero_bits, width
+from rlcpu.kernels.compiler.compile import inline, inline_source, outline
+from rlcpu.kernels.machine.matmul import (
+    FEW_COLUMNS,
+    add_to_rows,
+    product,
+    product_of_few,
+    sum_of_rows,
+)
+from rlcpu.kernels.machine.memory import address, load, part, shifted
+from rlcpu.kernels.machine.vectors import lowest_bit, nonzero_bits, width
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     UNIT,

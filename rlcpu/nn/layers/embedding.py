@@ -6,9 +6,9 @@ weights that belong to the ones, in the place of multiplying all of them, and th
 to the gradients of these rows. The caller of the passes does both, and says so with `is_summed`.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
-derivatives of the loss with respect to a layer's inputs or outputs, gradients those with respect to
-its parameters.
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.network.passes.Work`). Slopes
+are derivatives of the loss with respect to a layer's inputs or outputs, gradients those with
+respect to its parameters.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import inline, outline, prefer_small_code
-from rlcpu.kernels.matmul import MANY_ONES, add_to_rows, sum_of_rows
-from rlcpu.kernels.memory import address, part, shifted
+from rlcpu.kernels.compiler.compile import inline, outline, prefer_small_code
+from rlcpu.kernels.machine.matmul import MANY_ONES, add_to_rows, sum_of_rows
+from rlcpu.kernels.machine.memory import address, part, shifted
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     Array,
@@ -210,7 +210,8 @@ def sum_ones(units, network, samples, i, bounds, columns):
     """Write the outputs of a network's first layer for one sample, whose inputs are ones.
 
     Args:
-        units: of the network, see `rlcpu.nn.passes`; a forward pass with `is_summed` goes on from
+        units: of the network, see `rlcpu.nn.network.passes`; a forward pass with `is_summed` goes
+        on from
             these.
         network: a `Packed`, whose `table[0]` is the first layer's step.
         samples: how many samples `units` has.

@@ -2,7 +2,7 @@
 
 `a >> b` feeds the outputs of `a` to `b`. A graph is traced once: every layer is given a
 `LayerOutput`, the tensor that it reads, and returns the one that it makes. The trace is a list of
-`Draft`s, of which `rlcpu.nn.plan` makes instructions.
+`Draft`s, of which `rlcpu.nn.network.plan` makes instructions.
 """
 
 from __future__ import annotations

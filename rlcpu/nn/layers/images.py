@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import inline
+from rlcpu.kernels.compiler.compile import inline
 from rlcpu.nn.layers.graph import Graph, LayerOutput, Picture, Trace
 from rlcpu.nn.layers.kind import Layer
 

@@ -4,7 +4,7 @@ They are made of steps that copy a tensor to some columns of another, or some co
 tensor, or add a tensor to another.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`).
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.network.passes.Work`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import inline, outline, prefer_small_code
-from rlcpu.kernels.memory import part
+from rlcpu.kernels.compiler.compile import inline, outline, prefer_small_code
+from rlcpu.kernels.machine.memory import part
 from rlcpu.nn.layers.graph import Draft, Graph, LayerOutput, Trace
 from rlcpu.nn.layers.kind import (
     Kind,

@@ -10,7 +10,8 @@ parameters. *Saved units* are what a forward pass of a layer leaves to its backw
 
 A new kind is a file with a `Kind` and a `Layer`. Its functions are called by address, and compiled
 for the first network that needs them. They are given `step`, a `LayerStep`, and `work`, the arrays
-of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`); functions below say where all lies.
+of a pass over `work.samples` samples (`rlcpu.nn.network.passes.Work`); functions below say where
+all lies.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import inline
-from rlcpu.kernels.memory import part, shifted
+from rlcpu.kernels.compiler.compile import inline
+from rlcpu.kernels.machine.memory import part, shifted
 from rlcpu.nn.layers.graph import Graph, LayerOutput, Picture, Trace
 from rlcpu.nn.layers.rows import row_at
 

@@ -24,8 +24,8 @@ from typing import ClassVar
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import inline, inline_source, specialise
-from rlcpu.kernels.memory import part
+from rlcpu.kernels.compiler.compile import inline, inline_source, specialise
+from rlcpu.kernels.machine.memory import part
 from rlcpu.nn.layers.cells import gru, gru_back, lstm, lstm_back, min_gru, min_gru_back
 from rlcpu.nn.layers.dense import Dense, orthogonal
 from rlcpu.nn.layers.graph import Graph, LayerOutput, Trace

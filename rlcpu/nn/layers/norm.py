@@ -8,9 +8,9 @@ A forward pass leaves z = (x - mean) / sqrt(...) in the place of x, and 1 / sqrt
 units: the backward pass needs both.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). Slopes are
-derivatives of the loss with respect to a layer's inputs or outputs, gradients those with respect to
-its parameters.
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.network.passes.Work`). Slopes
+are derivatives of the loss with respect to a layer's inputs or outputs, gradients those with
+respect to its parameters.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.compile import inline, outline
-from rlcpu.kernels.memory import part
+from rlcpu.kernels.compiler.compile import inline, outline
+from rlcpu.kernels.machine.memory import part
 from rlcpu.nn.layers.graph import LayerOutput
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,

@@ -1,9 +1,9 @@
 """Pooling of images between layers; see `rlcpu.nn.layers.images`.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.passes.Work`). `step.height`,
-`width` and `channels` are those of the image in front, without padding. Slopes are derivatives of
-the loss with respect to a layer's inputs or outputs.
+`work`, the arrays of a pass over `work.samples` samples (`rlcpu.nn.network.passes.Work`).
+`step.height`, `width` and `channels` are those of the image in front, without padding. Slopes are
+derivatives of the loss with respect to a layer's inputs or outputs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rlcpu.kernels.compile import inline, outline
-from rlcpu.kernels.memory import part
+from rlcpu.kernels.compiler.compile import inline, outline
+from rlcpu.kernels.machine.memory import part
 from rlcpu.nn.layers.images import Window, num_windows
 from rlcpu.nn.layers.kind import (
     Kind,

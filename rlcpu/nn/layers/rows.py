@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlcpu.kernels.compile import inline
-from rlcpu.kernels.matmul import Matrix
-from rlcpu.kernels.memory import address, part
+from rlcpu.kernels.compiler.compile import inline
+from rlcpu.kernels.machine.matmul import Matrix
+from rlcpu.kernels.machine.memory import address, part
 
 
 @inline

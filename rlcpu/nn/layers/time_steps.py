@@ -13,12 +13,12 @@ The backward pass goes from the last time step to the first, and no further wher
 or `starts` is below 0; rows T then hold the slopes of the states, in the end those of rows 0.
 
 Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numbers are), and
-`work`, the arrays of a pass over `work.samples` = T B samples (`rlcpu.nn.passes.Work`). The weights
-of states are a matrix (`step.rows`, `step.columns`), by the padded numbers of h and of all gates;
-biases, if there are any, lie behind them. Slopes are derivatives of the loss with respect to a
-layer's inputs, outputs or states, gradients those with respect to its parameters.
-`product(left, right, start, out, shape, floor)` writes max(left @ right + start, floor) to `out`,
-here without a floor; `shape` is (rows, depth, columns).
+`work`, the arrays of a pass over `work.samples` = T B samples (`rlcpu.nn.network.passes.Work`). The
+weights of states are a matrix (`step.rows`, `step.columns`), by the padded numbers of h and of all
+gates; biases, if there are any, lie behind them. Slopes are derivatives of the loss with respect to
+a layer's inputs, outputs or states, gradients those with respect to its parameters. `product(left,
+right, start, out, shape, floor)` writes max(left @ right + start, floor) to `out`, here without a
+floor; `shape` is (rows, depth, columns).
 """
 
 from __future__ import annotations
@@ -29,9 +29,15 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.compile import inline, inline_source, never_inline, outline, prefer_small_code
-from rlcpu.kernels.matmul import product
-from rlcpu.kernels.memory import shifted
+from rlcpu.kernels.compiler.compile import (
+    inline,
+    inline_source,
+    never_inline,
+    outline,
+    prefer_small_code,
+)
+from rlcpu.kernels.machine.matmul import product
+from rlcpu.kernels.machine.memory import shifted
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     Kind,
@@ -59,7 +65,7 @@ def num_sequences(work):
 def forget(states, starts):
     """Set the states (B * step.option,) to zero of sequences of which an episode begins.
 
-    `starts` (B,) are the time step's, above 0 for these, see `rlcpu.nn.passes.Time`.
+    `starts` (B,) are the time step's, above 0 for these, see `rlcpu.nn.network.passes.Time`.
     """
     never_inline()
     size, zero = states.size // starts.size, states.dtype.type(0)

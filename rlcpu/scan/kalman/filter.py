@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.compile import inline
-from rlcpu.kernels.structs import Array, Flag, Nested, Real, Struct, Whole
+from rlcpu.kernels.compiler.compile import inline
+from rlcpu.kernels.machine.structs import Array, Flag, Nested, Real, Struct, Whole
 from rlcpu.scan.kalman.matrices import (
     MINUS,
     PLUS,

@@ -15,9 +15,9 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic, overload
 
-from rlcpu.kernels.compile import INLINE, inline
-from rlcpu.kernels.memory import shifted
-from rlcpu.kernels.vectors import Vector
+from rlcpu.kernels.compiler.compile import INLINE, inline
+from rlcpu.kernels.machine.memory import shifted
+from rlcpu.kernels.machine.vectors import Vector
 
 PLUS, MINUS = 1.0, -1.0  # signs: out = start MINUS left @ right
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels.compile import EXACT, specialise
-from rlcpu.kernels.threads import Kernels, check_num_threads, for_cores, launch
+from rlcpu.kernels.compiler.compile import EXACT, specialise
+from rlcpu.kernels.machine.threads import Kernels, check_num_threads, for_cores, launch
 from rlcpu.scan.arguments import check_alike, check_on_host
 
 Array = npt.NDArray[Any]

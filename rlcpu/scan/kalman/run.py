@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange, types
 
-from rlcpu.kernels.compile import c_function, inline, prefer_small_code
-from rlcpu.kernels.memory import LINE, array_address, array_at, call_at, pointer_to
-from rlcpu.kernels.threads import for_cores, launch
-from rlcpu.kernels.vectors import VECTOR_BYTES, fill
+from rlcpu.kernels.compiler.compile import c_function, inline, prefer_small_code
+from rlcpu.kernels.machine.memory import LINE, array_address, array_at, call_at, pointer_to
+from rlcpu.kernels.machine.threads import for_cores, launch
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES, fill
 from rlcpu.scan.kalman.filter import (
     CONVERGED,
     TASKS,

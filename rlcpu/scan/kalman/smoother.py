@@ -27,7 +27,7 @@ As in `filter`, `task` is the `KalmanTask`, `first` the number of the block's fi
 
 from __future__ import annotations
 
-from rlcpu.kernels.compile import inline
+from rlcpu.kernels.compiler.compile import inline
 from rlcpu.scan.kalman.filter import predict, read_model, read_observations, update_cov, update_mean
 from rlcpu.scan.kalman.matrices import (
     MINUS,

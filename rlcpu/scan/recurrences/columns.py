@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.compile import inline, prefer_small_code
-from rlcpu.kernels.memory import address, load, shifted, store, to_line
+from rlcpu.kernels.compiler.compile import inline, prefer_small_code
+from rlcpu.kernels.machine.memory import address, load, shifted, store, to_line
 from rlcpu.scan.recurrences.rules import Rule, Step
 from rlcpu.scan.recurrences.steps import (
     lanes_of,

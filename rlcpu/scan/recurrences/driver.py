@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange, types
 
-from rlcpu.kernels.compile import EXACT, c_function, prefer_small_code
-from rlcpu.kernels.memory import array_address, call_at, fence
-from rlcpu.kernels.threads import check_num_threads, for_cores, launch
-from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.kernels.compiler.compile import EXACT, c_function, prefer_small_code
+from rlcpu.kernels.machine.memory import array_address, call_at, fence
+from rlcpu.kernels.machine.threads import check_num_threads, for_cores, launch
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 from rlcpu.scan.layout import REPEATED, AxesOrder, Place
 from rlcpu.scan.recurrences.columns import make_columns
 from rlcpu.scan.recurrences.rows import PIECE, block_rows, make_rows

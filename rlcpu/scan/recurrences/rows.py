@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.compile import inline, outline, prefer_small_code
-from rlcpu.kernels.memory import (
+from rlcpu.kernels.compiler.compile import inline, outline, prefer_small_code
+from rlcpu.kernels.machine.memory import (
     address,
     load,
     load_tile,
@@ -32,7 +32,7 @@ from rlcpu.kernels.memory import (
     store_tile,
     to_line,
 )
-from rlcpu.kernels.vectors import fill, smallest_normal, where
+from rlcpu.kernels.machine.vectors import fill, smallest_normal, where
 from rlcpu.scan.recurrences.rules import Rule, Step, next_y
 from rlcpu.scan.recurrences.steps import (
     lanes_of,

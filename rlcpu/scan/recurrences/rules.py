@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rlcpu.kernels.compile import inline
-from rlcpu.kernels.vectors import where
+from rlcpu.kernels.compiler.compile import inline
+from rlcpu.kernels.machine.vectors import where
 
 # ---------------------------------------------------------------- from step to step
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.compile import inline
-from rlcpu.kernels.memory import load, load_mask, prefetch, shifted, store, stream
-from rlcpu.kernels.structs import Array, Flag, Nested, Real, Struct, Whole
-from rlcpu.kernels.vectors import VECTOR_BYTES, width
+from rlcpu.kernels.compiler.compile import inline
+from rlcpu.kernels.machine.memory import load, load_mask, prefetch, shifted, store, stream
+from rlcpu.kernels.machine.structs import Array, Flag, Nested, Real, Struct, Whole
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES, width
 from rlcpu.scan.recurrences.rules import Step
 
 

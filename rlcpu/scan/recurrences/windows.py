@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.compile import inline, prefer_small_code
-from rlcpu.kernels.memory import address, load, shifted, store
+from rlcpu.kernels.compiler.compile import inline, prefer_small_code
+from rlcpu.kernels.machine.memory import address, load, shifted, store
 from rlcpu.scan.recurrences.rows import PIECE
 from rlcpu.scan.recurrences.rules import Rule, Step, next_y_or_cut
 from rlcpu.scan.recurrences.steps import (

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.structs import Array, Flag, Reference, Struct, Whole, Wholes
+from rlcpu.kernels.machine.structs import Array, Flag, Reference, Struct, Whole, Wholes
 
 INPUTS = 5  # inputs of a lane function at most
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange
 
-from rlcpu.kernels.compile import EXACT
-from rlcpu.kernels.memory import LINE
-from rlcpu.kernels.threads import for_cores, launch
+from rlcpu.kernels.compiler.compile import EXACT
+from rlcpu.kernels.machine.memory import LINE
+from rlcpu.kernels.machine.threads import for_cores, launch
 from rlcpu.scan.arguments import Array, is_same
 from rlcpu.scan.layout import AxesOrder, layout_of
 from rlcpu.scan.tridiagonal import lanes

@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.compile import inline, outline
-from rlcpu.kernels.vectors import fma, inverse_power, maximum, smallest_normal, where
+from rlcpu.kernels.compiler.compile import inline, outline
+from rlcpu.kernels.machine.vectors import fma, inverse_power, maximum, smallest_normal, where
 
 
 class Equation(NamedTuple):

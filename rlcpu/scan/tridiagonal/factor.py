@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import EXACT, inline, kernel
-from rlcpu.kernels.memory import LINE, ONE_LINE, address, store
-from rlcpu.kernels.threads import check_num_threads
-from rlcpu.kernels.vectors import fill
+from rlcpu.kernels.compiler.compile import EXACT, inline, kernel
+from rlcpu.kernels.machine.memory import LINE, ONE_LINE, address, store
+from rlcpu.kernels.machine.threads import check_num_threads
+from rlcpu.kernels.machine.vectors import fill
 from rlcpu.scan.arguments import (
     Array,
     axis_last,

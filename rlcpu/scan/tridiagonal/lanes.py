@@ -20,9 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.compile import inline
-from rlcpu.kernels.memory import ONE_LINE, load, pointer_to, prefetch, prefetch_far, store, stream
-from rlcpu.kernels.vectors import maximum, where, width
+from rlcpu.kernels.compiler.compile import inline
+from rlcpu.kernels.machine.memory import (
+    ONE_LINE,
+    load,
+    pointer_to,
+    prefetch,
+    prefetch_far,
+    store,
+    stream,
+)
+from rlcpu.kernels.machine.vectors import maximum, where, width
 from rlcpu.scan.tridiagonal.blocks import LaneFunction, LaneInput
 from rlcpu.scan.tridiagonal.equations import (
     END_AFTER,

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange, types
 
-from rlcpu.kernels.compile import EXACT, c_function, inline, outline
-from rlcpu.kernels.memory import (
+from rlcpu.kernels.compiler.compile import EXACT, c_function, inline, outline
+from rlcpu.kernels.machine.memory import (
     LINE,
     ONE_LINE,
     call_at,
@@ -41,8 +41,8 @@ from rlcpu.kernels.memory import (
     stream,
     to_line,
 )
-from rlcpu.kernels.threads import for_cores
-from rlcpu.kernels.vectors import fill, width
+from rlcpu.kernels.machine.threads import for_cores
+from rlcpu.kernels.machine.vectors import fill, width
 from rlcpu.scan.tridiagonal.blocks import INPUTS, NO_EXTRAS, LaneBlock, SolvePlan
 
 GRAIN = 2**14  # numbers from which a second core is worth waking

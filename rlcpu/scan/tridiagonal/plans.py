@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.memory import LINE, array_address
-from rlcpu.kernels.threads import launch
+from rlcpu.kernels.machine.memory import LINE, array_address
+from rlcpu.kernels.machine.threads import launch
 from rlcpu.scan.layout import Array
 from rlcpu.scan.tridiagonal.blocks import (
     INPUTS,

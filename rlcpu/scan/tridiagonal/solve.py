@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.backends import cpu_only
-from rlcpu.kernels.memory import array_address
-from rlcpu.kernels.threads import check_num_threads, launch
+from rlcpu.kernels.machine.memory import array_address
+from rlcpu.kernels.machine.threads import check_num_threads, launch
 from rlcpu.scan.arguments import Array, backend_of, check_lengths, check_systems
 from rlcpu.scan.tridiagonal.blocks import NO_EXTRAS, SolvePlan
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, solve_arrays

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels.compile import EXACT, inline
-from rlcpu.kernels.threads import check_num_threads, for_cores, launch
+from rlcpu.kernels.compiler.compile import EXACT, inline
+from rlcpu.kernels.machine.threads import check_num_threads, for_cores, launch
 from rlcpu.scan.arguments import (
     Array,
     axis_last,

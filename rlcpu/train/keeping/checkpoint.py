@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 import rlcpu
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.engine.lane import LANES, NUM_WORDS
+from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.task import GymnasiumTask
 from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
-from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.nn.network import num_parameters
+from rlcpu.nn.network.graph import num_parameters
 from rlcpu.train.settings.arguments import check_env
 
 Array = npt.NDArray[Any]

@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.nn.export import FORMATS as FORMATS
 from rlcpu.nn.export import ExportedPolicy
-from rlcpu.nn.learner import Learner
-from rlcpu.nn.scaling import USUAL_LIMIT
+from rlcpu.nn.learning.learner import Learner
+from rlcpu.nn.network.scaling import USUAL_LIMIT
 from rlcpu.train.keeping import checkpoint
 from rlcpu.train.keeping.files import replacing
 from rlcpu.train.keeping.history import BestEvaluation, History, PastCall

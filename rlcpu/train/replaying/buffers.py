@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from rlcpu import replay
 from rlcpu.envs.engine.observations import each_part
-from rlcpu.envs.results import Rollout
-from rlcpu.envs.transitions import example_of
-from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.rollout.results import Rollout
+from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.lock import complete
 from rlcpu.replay.structure import TransitionStructure

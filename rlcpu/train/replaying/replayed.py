@@ -21,14 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import replay
+from rlcpu.envs.acting.running import RunsNetworks
 from rlcpu.envs.engine.observations import each_part
-from rlcpu.envs.results import Rollout
-from rlcpu.envs.running import RunsNetworks
-from rlcpu.envs.transitions import example_of
-from rlcpu.envs.vector_env import VectorEnv
-from rlcpu.nn.learner import Learner
-from rlcpu.nn.program import STARTS
-from rlcpu.nn.scaling import Scaling
+from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.rollout.results import Rollout
+from rlcpu.envs.rollout.transitions import example_of
+from rlcpu.nn.learning.learner import Learner
+from rlcpu.nn.network.scaling import Scaling
+from rlcpu.nn.tape.program import STARTS
 from rlcpu.train.replaying.buffers import check_fields
 
 Array = npt.NDArray[Any]

@@ -8,8 +8,8 @@ of the network's outputs for one observation, random numbers in [0, 1), and the 
 whose first ones say how much it explores: so an agent's random first steps, its learning and its
 evaluation run in one kernel. The masked form takes a mask of allowed actions, too. Functions
 `act_...` make one of lines of Python, in which each number of an action has lines of its own; see
-`rlcpu.nn.heads` for the names that lines may use, and for the form with loops. Those of real
-numbers are in the files of their algorithms, `rlcpu.train.sac` and `rlcpu.train.td3`.
+`rlcpu.nn.network.heads` for the names that lines may use, and for the form with loops. Those of
+real numbers are in the files of their algorithms, `rlcpu.train.sac` and `rlcpu.train.td3`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,28 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.acting.networks import check_network, shape_of, view_of
+from rlcpu.envs.acting.running import RunsNetworks, check_limit
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.policies import (
+    PolicyArrays,
+    PolicyCode,
+    loop_uniform_allowed,
+    uniform_allowed,
+)
+from rlcpu.envs.contract.scales import scaling_by_bounds
 from rlcpu.envs.engine.observations import ObservationView
-from rlcpu.envs.networks import check_network, shape_of, view_of
-from rlcpu.envs.policies import PolicyArrays, PolicyCode, loop_uniform_allowed, uniform_allowed
-from rlcpu.envs.results import Rollout
-from rlcpu.envs.running import RunsNetworks, check_limit
-from rlcpu.envs.scales import scaling_by_bounds
-from rlcpu.nn import heads
-from rlcpu.nn.acting import Actings
-from rlcpu.nn.heads import (
+from rlcpu.envs.rollout.results import Rollout
+from rlcpu.nn.network import heads
+from rlcpu.nn.network.acting import Actings
+from rlcpu.nn.network.graph import Network, orthogonal
+from rlcpu.nn.network.heads import (
     Head,
     define_act,
     lines_of_largest,
     loop_largest,
     loop_largest_allowed,
 )
-from rlcpu.nn.network import Network, orthogonal
 from rlcpu.train.settings.presets import network_of_values
 
 Array = npt.NDArray[Any]
@@ -161,7 +166,7 @@ class Actor(RunsNetworks):
         return 1
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """Return what kernels read of it, see `rlcpu.envs.policies.PolicyArrays`."""
+        """Return what kernels read of it, see `rlcpu.envs.contract.policies.PolicyArrays`."""
         return PolicyArrays(
             weights=self.network.parameters,
             sizes=self.network.sizes,
@@ -175,12 +180,12 @@ class Actor(RunsNetworks):
         )
 
     def _acting(self, name: str) -> Any:
-        """Return the network as rollouts run it, an `rlcpu.nn.acting.Acting`."""
+        """Return the network as rollouts run it, an `rlcpu.nn.network.acting.Acting`."""
         return self._actings.of(name, self.network.plan, self.network.parameters)
 
     @property
     def version(self) -> tuple[int, int]:
-        """Return counters of what was set here and in the network; see `rlcpu.envs.policies`."""
+        """Return counters of what was set here and in the network; see `rlcpu.envs.contract.policies`."""
         return self._version, self.network.version
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -230,7 +235,7 @@ def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> 
     Args:
         size: number of actions, which have the first outputs.
         masked: whether `act` takes a mask, and chooses among the allowed actions alone.
-        loops: see `rlcpu.nn.heads.act_categorical`.
+        loops: see `rlcpu.nn.network.heads.act_categorical`.
     """
     if loops:
         return _loop_masked_epsilon_greedy if masked else _loop_epsilon_greedy

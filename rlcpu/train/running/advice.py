@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.results import Rollout
-from rlcpu.envs.scales import LEAST_ROWS, find_misfits, names_of_numbers
-from rlcpu.nn.scaling import Scaling
+from rlcpu.envs.contract.scales import LEAST_ROWS, find_misfits, names_of_numbers
+from rlcpu.envs.rollout.results import Rollout
+from rlcpu.nn.network.scaling import Scaling
 from rlcpu.train.settings.tuned import entry_of
 
 Array = npt.NDArray[Any]

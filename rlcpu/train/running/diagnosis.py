@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.results import Rollout
-from rlcpu.envs.scales import (
+from rlcpu.envs.contract.scales import (
     CLIPPED,
     LEAST,
     LEAST_ROWS,
@@ -27,7 +26,8 @@ from rlcpu.envs.scales import (
     find_unfit_bounds,
     names_of_numbers,
 )
-from rlcpu.nn.scaling import Scaling
+from rlcpu.envs.rollout.results import Rollout
+from rlcpu.nn.network.scaling import Scaling
 from rlcpu.scan.recurrences.returns import discounted_returns
 from rlcpu.train.running.actors import forbid
 from rlcpu.train.running.advice import SCALING, changes_of_inputs, is_tuned

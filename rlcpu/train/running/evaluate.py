@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.collect import EndlessEpisodeError, play_episodes
+from rlcpu.envs.contract.policies import as_deterministic
+from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
-from rlcpu.envs.policies import as_deterministic
-from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.envs.rollout.collect import EndlessEpisodeError, play_episodes
 from rlcpu.kernels.checks import check_count, check_seed
 
 #: Up to here one thread does: two save milliseconds, and their kernel compiles for seconds, once.

@@ -19,9 +19,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from rlcpu.kernels import threads
-from rlcpu.kernels.hooks import setting
-from rlcpu.nn.learner import Learner
+from rlcpu.kernels.compiler.hooks import setting
+from rlcpu.kernels.machine import threads
+from rlcpu.nn.learning.learner import Learner
 
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; "

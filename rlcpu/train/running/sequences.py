@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from rlcpu.envs.results import Rollout
-from rlcpu.envs.running import RunsNetworks, states_of
+from rlcpu.envs.acting.running import RunsNetworks, states_of
+from rlcpu.envs.rollout.results import Rollout
 
 Array = npt.NDArray[Any]
 
@@ -23,7 +23,9 @@ class SampleSequences(NamedTuple):
     states: dict[str, Array]
     starts: Array  # (samples,), see `Learner.update`
     length: int  # time steps of a sequence
-    abreast: int  # sequences that lie side by side, see `rlcpu.nn.settings.LearnerSettings`
+    abreast: (
+        int  # sequences that lie side by side, see `rlcpu.nn.learning.settings.LearnerSettings`
+    )
 
     def options(self, minibatch_size: int) -> dict[str, Any]:
         """Return arguments of `Learner.update`, of minibatches rounded to whole sequences."""

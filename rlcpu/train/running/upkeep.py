@@ -11,8 +11,8 @@ import os
 import zlib
 from typing import Any, NamedTuple
 
-from rlcpu.kernels.announce import clock, cpu_clock
 from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.compiler.announce import clock, cpu_clock
 from rlcpu.train.keeping import checkpoint
 from rlcpu.train.keeping.files import check_writable
 from rlcpu.train.keeping.history import BestEvaluation, Evaluation

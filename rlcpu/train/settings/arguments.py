@@ -12,10 +12,10 @@ from typing import Any, Concatenate, ParamSpec
 import gymnasium
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find
-from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.train.settings.base import Settings
 from rlcpu.train.settings.presets import fitting_network

@@ -18,10 +18,10 @@ from typing import Any
 from gymnasium.spaces import Dict, Space
 
 from rlcpu import nn
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.groups import is_image
-from rlcpu.envs.networks import image_shape, make_layers
-from rlcpu.nn.network import hidden_layers
+from rlcpu.envs.acting.networks import image_shape, make_layers
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.layout.groups import is_image
+from rlcpu.nn.network.graph import hidden_layers
 
 #: (observation space) -> the layers behind an observation.
 Layers = Callable[[Space[Any]], nn.Graph]

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from gymnasium.spaces import Box, Dict
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.nn.heads import is_bounded
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.nn.network.heads import is_bounded
 from rlcpu.train.settings.arguments import for_space
 from rlcpu.train.settings.presets import fitting_network
 

@@ -14,9 +14,9 @@ from gymnasium.vector import AutoresetMode
 import rlcpu
 from rlcpu.backends import device_of
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, to_host
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.registration import find
-from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.policies import MLP, Scalar, Uniform
 from tests.envs.rollouts import CLASSIC, Lean, lean
 from tests.envs.samples import DRIFT, falling

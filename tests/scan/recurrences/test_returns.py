@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcpu.kernels.threads import show_config, threading_layer
+from rlcpu.kernels.machine.threads import show_config, threading_layer
 from rlcpu.scan import Advantages, discounted_returns, gae, lambda_returns
 from rlcpu.scan.recurrences import driver, rules
 from rlcpu.scan.recurrences.rules import Step

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcpu.kernels.compile import inline
+from rlcpu.kernels.compiler.compile import inline
 from rlcpu.scan.tridiagonal import lanes, plans
 from rlcpu.scan.tridiagonal.blocks import LaneFunction, LaneInput
 from rlcpu.scan.tridiagonal.chunks import layout_of_systems, repeats_of

@@ -1,6 +1,6 @@
 """Gymnasium's LunarLander, without Box2D."""
 
-from rlcpu.envs.registry import Limits, add_modules
+from rlcpu.envs.contract.registry import Limits, add_modules
 
 FAMILY = add_modules(
     __name__,

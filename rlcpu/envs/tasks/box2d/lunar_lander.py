@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.box2d import lander_legs as legs
 from rlcpu.envs.tasks.box2d import lander_picture
 from rlcpu.envs.tasks.box2d.lander_legs import (

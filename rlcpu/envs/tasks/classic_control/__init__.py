@@ -1,6 +1,6 @@
 """Gymnasium's classic control, ported."""
 
-from rlcpu.envs.registry import Limits, add_modules
+from rlcpu.envs.contract.registry import Limits, add_modules
 
 FAMILY = add_modules(
     __name__,

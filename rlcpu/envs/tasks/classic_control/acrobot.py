@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.maths import round_to_single
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.kernels.compiler.maths import round_to_single
 
 #: Limits of the velocities (rad/s), which are those of the observation space.
 MAX_VELOCITY_1 = 4 * math.pi

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 
 #: The episode ends beyond these; the observation space, twice as wide, depends on them.
 X_THRESHOLD = 2.4

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 
 #: Limits of the state, which are those of the observation space.
 MIN_POSITION = -1.2

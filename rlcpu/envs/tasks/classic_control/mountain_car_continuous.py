@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gymnasium.spaces import Box
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.classic_control import mountain_car
 from rlcpu.envs.tasks.classic_control.mountain_car import (
     MAX_POSITION,
@@ -24,7 +24,7 @@ from rlcpu.envs.tasks.classic_control.mountain_car import (
     State,
     reset,
 )
-from rlcpu.kernels.maths import round_to_single
+from rlcpu.kernels.compiler.maths import round_to_single
 
 MAX_ACTION = 1.0  # limit of the action, which is that of its space
 

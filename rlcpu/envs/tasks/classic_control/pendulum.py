@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium.spaces import Box
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.maths import round_to_single, single_square
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.kernels.compiler.maths import round_to_single, single_square
 
 #: Limits of the velocity and of the action, which are those of the spaces.
 MAX_SPEED = 8.0

@@ -6,6 +6,6 @@ lightning-fast benchmark for open-ended reinforcement learning", ICML, after Haf
 actions and random numbers give the same state in the package craftax, version 1.6.1.
 """
 
-from rlcpu.envs.registry import Limits, add_modules
+from rlcpu.envs.contract.registry import Limits, add_modules
 
 FAMILY = add_modules(__name__, {"classic": {"Craftax-Classic-Symbolic-v1": Limits(10_000)}})

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.craftax.mobs import appear_all, move_all
 from rlcpu.envs.tasks.craftax.picture import picture
 from rlcpu.envs.tasks.craftax.player import (
@@ -29,7 +29,7 @@ from rlcpu.envs.tasks.craftax.player import (
 from rlcpu.envs.tasks.craftax.state import MOST, Action, Block, Params, World, block_at
 from rlcpu.envs.tasks.craftax.view import NUMBERS, observe
 from rlcpu.envs.tasks.craftax.world import light_at, reset
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.random import Rng
 
 
 def count_achievements(s: Any) -> int:

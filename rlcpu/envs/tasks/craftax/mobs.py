@@ -31,7 +31,7 @@ from rlcpu.envs.tasks.craftax.state import (
     is_inside,
     is_taken,
 )
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.random import Rng
 
 # Random numbers of a step: three for each zombie and skeleton, one for each cow; number 0 is the
 # player's, and those from 19 on are for new mobs.

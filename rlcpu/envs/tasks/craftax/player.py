@@ -27,7 +27,7 @@ from rlcpu.envs.tasks.craftax.state import (
     is_inside,
     is_taken,
 )
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.random import Rng
 
 SAPLING_CHANCE = 0.1  # of a sapling in grass
 SAPLING = 0  # number of the step's random number for it

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.engine.arrays import Array, State
+from rlcpu.envs.layout.arrays import Array, State
 
 SIZE = 64  # rows and columns of the map
 MOST = 9  # of each item, and of health, food, drink and energy

@@ -26,7 +26,7 @@ from rlcpu.envs.tasks.craftax.state import (
     Block,
     Params,
 )
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.random import Rng
 
 MIDDLE = SIZE // 2  # row and column in which the player starts
 #: Maps of noise, and columns of `LATTICES`: the number of the first slope's direction, and how many

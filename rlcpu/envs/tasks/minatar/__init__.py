@@ -1,6 +1,6 @@
 """The five games of MinAtar, with as few actions as each needs: "MinAtar/Breakout-v1"."""
 
-from rlcpu.envs.registry import Limits, add_modules
+from rlcpu.envs.contract.registry import Limits, add_modules
 
 FAMILY = add_modules(
     __name__,

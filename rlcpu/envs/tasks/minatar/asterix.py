@@ -19,8 +19,8 @@ from rlcpu.envs.tasks.minatar.common import (
     moved,
     sticky,
 )
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 RAMP_INTERVAL = 100
 LAST_RAMP = 9

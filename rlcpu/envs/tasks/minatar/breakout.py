@@ -9,8 +9,8 @@ Source: see `rlcpu.envs.tasks.minatar.common`.
 from typing import NamedTuple
 
 from rlcpu.envs.tasks.minatar.common import ROW, Params, cell, game, sticky
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 BRICKS = (ROW << 10) | (ROW << 20) | (ROW << 30)
 

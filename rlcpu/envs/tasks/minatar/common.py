@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Discrete, MultiBinary
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.pictures import Picture, draw, grid_of
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 NONE = Board()
 ALL = Board((1 << 100) - 1)

@@ -10,8 +10,8 @@ Source: see `rlcpu.envs.tasks.minatar.common`.
 from typing import NamedTuple
 
 from rlcpu.envs.tasks.minatar.common import COLUMN, NONE, ROW, Params, cell, game, sticky
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 TIME_LIMIT = 2500
 PAUSE = 3  # steps from one move of the chicken to the next, at least

@@ -26,8 +26,8 @@ from rlcpu.envs.tasks.minatar.common import (
     moved,
     sticky,
 )
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 MAX_OXYGEN = 200
 COOL_DOWN = 5  # steps between two shots of the player

@@ -8,8 +8,8 @@ Source: see `rlcpu.envs.tasks.minatar.common`.
 from typing import NamedTuple
 
 from rlcpu.envs.tasks.minatar.common import ALL, COLUMN, NONE, ROW, Params, cell, game, sticky
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 WAVE = Board(sum(1 << 10 * y + x for y in range(4) for x in range(2, 8)))
 COOL_DOWN = 5  # steps between two shots of the cannon

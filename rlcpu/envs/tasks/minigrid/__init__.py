@@ -1,6 +1,6 @@
 """Three of MiniGrid's worlds, seen through a window of seven by seven cells."""
 
-from rlcpu.envs.registry import Limits, add_modules
+from rlcpu.envs.contract.registry import Limits, add_modules
 
 FAMILY = add_modules(
     __name__,

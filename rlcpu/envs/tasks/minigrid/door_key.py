@@ -7,7 +7,7 @@ Source: see `rlcpu.envs.tasks.minigrid.view`.
 
 from typing import Any, NamedTuple
 
-from rlcpu.envs.dynamics import Dynamics, NoParams
+from rlcpu.envs.contract.dynamics import Dynamics, NoParams
 from rlcpu.envs.tasks.minigrid import view
 from rlcpu.envs.tasks.pictures import (
     BLACK,
@@ -20,8 +20,8 @@ from rlcpu.envs.tasks.pictures import (
     draw,
     draw_arrow,
 )
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 OPEN, CLOSED, LOCKED = 0, 1, 2
 

@@ -7,11 +7,11 @@ Source: see `rlcpu.envs.tasks.minigrid.view`.
 
 from typing import Any, NamedTuple
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.minigrid import view
 from rlcpu.envs.tasks.pictures import GREEN, Picture, draw, draw_arrow
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 
 class State(NamedTuple):

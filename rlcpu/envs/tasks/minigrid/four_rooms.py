@@ -7,11 +7,11 @@ Source: see `rlcpu.envs.tasks.minigrid.view`.
 
 from typing import NamedTuple
 
-from rlcpu.envs.dynamics import NoParams
+from rlcpu.envs.contract.dynamics import NoParams
 from rlcpu.envs.tasks.minigrid import view
 from rlcpu.envs.tasks.pictures import BLACK, GREEN, GREY, Picture, draw, draw_arrow
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 SIZE, MIDDLE = 19, 9
 LIMIT = 100.0

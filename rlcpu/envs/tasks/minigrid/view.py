@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Discrete, MultiBinary
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.pictures import GREY
 
 #: MiniGrid's type, colour and state of: nothing, wall, goal, key; open, closed, locked door.

@@ -1,6 +1,6 @@
 """Classic control without velocities, under rl-baselines3-zoo's names."""
 
-from rlcpu.envs.registry import Limits, add_modules
+from rlcpu.envs.contract.registry import Limits, add_modules
 
 FAMILY = add_modules(
     __name__,

@@ -6,7 +6,7 @@ same actions give the same rewards and observations there. An observation of sev
 is shown as one number of 0 or 1 for each of their values, as `gymnasium.spaces.flatten` does.
 """
 
-from rlcpu.envs.registry import Limits, add_modules
+from rlcpu.envs.contract.registry import Limits, add_modules
 
 #: Steps after which an episode is cut, at the three levels; None where the task itself ends it.
 _LIMITS: dict[str, dict[str, tuple[int | None, int | None, int | None]]] = {

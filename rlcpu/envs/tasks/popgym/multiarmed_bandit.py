@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from gymnasium.spaces import Discrete
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.arrays import Array, State
-from rlcpu.kernels.random import Rng
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.layout.arrays import Array, State
+from rlcpu.kernels.machine.random import Rng
 
 
 class Arms(State):

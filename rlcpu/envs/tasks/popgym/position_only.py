@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.classic_control import cartpole, pendulum
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.random import Rng
 
 CARTPOLE, PENDULUM = cartpole.Params(), pendulum.Params()
 LEAST_REWARD = -16.2736044  # of Gymnasium's pendulum

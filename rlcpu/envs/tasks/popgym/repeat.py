@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from rlcpu.envs.dynamics import Dynamics, NoParams
-from rlcpu.envs.engine.arrays import Array, State
-from rlcpu.kernels.random import Rng
+from rlcpu.envs.contract.dynamics import Dynamics, NoParams
+from rlcpu.envs.layout.arrays import Array, State
+from rlcpu.kernels.machine.random import Rng
 
 SUITS = 4
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.random import Rng
+from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.kernels.machine.random import Rng
 
 FORWARD, LEFT, RIGHT, BACK = range(4)
 

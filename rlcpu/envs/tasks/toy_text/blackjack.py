@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.pictures import BLUE, GREEN, GREY, RED, Picture, draw
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.random import Rng
 
 #: Of the dealer: after two aces four more (16, one as 11), then a six (12), then five aces (17).
 MOST_DRAWS = 10

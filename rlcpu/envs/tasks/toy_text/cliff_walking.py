@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from gymnasium.spaces import Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.pictures import Picture, draw, grid_of
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 WIDTH, HEIGHT = 12, 4
 START, GOAL = 36, 47

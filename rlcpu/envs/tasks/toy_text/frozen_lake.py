@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from gymnasium.spaces import Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.pictures import Picture, draw, grid_of
 from rlcpu.envs.tasks.toy_text.cliff_walking import State, observe, walk
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 
 class Params(NamedTuple):

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.tasks.pictures import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, YELLOW, Picture, draw
-from rlcpu.kernels.boards import Board
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.machine.boards import Board
+from rlcpu.kernels.machine.random import Rng
 
 IN_TAXI = 4
 STOPS = Board().set(0).set(4).set(20).set(23)  # red, green, yellow, blue: cell 5 * row + column

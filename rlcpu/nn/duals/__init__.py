@@ -1,0 +1,1 @@
+"""Exact derivatives of scalar functions: `numbers` in Python, `compiled` in kernels."""

@@ -1,0 +1,148 @@
+"""Passes of networks over samples, a sample a row.
+
+One pair of functions runs every network: they go through its table of instructions
+(`rlcpu.nn.network.plan`), forwards and backwards, and call the function of each one's kind of layer
+(`rlcpu.nn.layers`) by its address, which `link` writes to the table. Each function is compiled for
+the first network that needs it: a new network of known kinds compiles nothing.
+
+    forward(network, units, samples, is_summed, time)
+        makes the outputs, and returns where the first one begins in `units`
+
+    backward(network, units, slopes, gradients, samples, is_summed, time, mode)
+        makes derivatives with respect to the parameters, the inputs, or both
+
+`network` is a view of a `Packed` whose table is linked; `input_place` and `output_place` say where
+its inputs and outputs are in `units`, which its `NetworkPlan` has the size of:
+
+    units      (samples * plan.units,) or more. Before a forward pass, the caller writes the inputs:
+               rows of place.width numbers, of which the first place.size count, the others are 0.
+               Afterwards the outputs are there, in rows of the same kind. Before a backward pass,
+               the caller overwrites all outputs with their slopes (derivatives of the loss), and
+               the padding with 0. The pass overwrites all units: each needs a forward pass before.
+    slopes     ((samples + 1) * plan.slopes,) or more, scratch.
+    gradients  (plan.parameters,), of the packed parameters; not looked at with `BY_INPUTS` alone.
+    is_summed  the caller has written the outputs of the first layer, with its relu if it has one,
+               and input 0 is not read; `plan.takes_ones` says which networks allow it. The backward
+               pass leaves the slopes of these outputs in their place, and the caller adds the
+               gradients of that layer's weights; see `rlcpu.nn.layers.embedding.Ones`.
+    time       a `Time`: samples are sequences for layers with memory.
+    mode       `ADDED`: derivatives with respect to the parameters are added to `gradients`; or
+               `OVERWRITTEN`: they overwrite it; `BY_INPUTS`: slopes of the inputs overwrite these.
+               One of the first two and the third may be combined, as in `ADDED | BY_INPUTS`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+from numba import types
+
+from rlcpu.kernels.compiler.compile import c_function, inline_source
+from rlcpu.kernels.machine.memory import address, call_at
+from rlcpu.kernels.machine.structs import Array, Flag, Reference, Struct, Whole
+from rlcpu.nn.layers.kind import ADDED as ADDED
+from rlcpu.nn.layers.kind import BY_INPUTS as BY_INPUTS
+from rlcpu.nn.layers.kind import FORWARD
+from rlcpu.nn.layers.kind import OVERWRITTEN as OVERWRITTEN
+from rlcpu.nn.network.packed import Packed, output_place
+from rlcpu.nn.network.plan import NetworkPlan
+
+
+class Time(NamedTuple):
+    """Order of samples in sequences, for layers with memory.
+
+    Samples lie time step after time step, those of all sequences in each. Before a forward pass,
+    the caller writes the states of all sequences to the first rows of their places
+    (`rlcpu.nn.network.plan.NetworkPlan.states`).
+    """
+
+    steps: int  #: time steps; 1 without memory
+    #: (samples,), above 0 where an episode begins with a sample, and nothing is remembered, below 0
+    #: where derivatives go no further; not looked at without memory.
+    starts: Any
+
+
+class Work(Struct):
+    """Arguments of a pass, see above and `Time`; the mode of a forward pass is `FORWARD`."""
+
+    network = Reference(Packed)
+    units = Array("real")
+    samples = Whole()
+    num_slopes = Whole()
+    slopes = Array("real")
+    gradients = Array("real")
+    is_summed = Flag()
+    mode = Whole()
+    steps = Whole()
+    starts = Array("real")
+
+
+@inline_source
+def forward(network, units, samples, is_summed, time):
+    """Write the outputs to units, and return where the first begins, in kernels; see above."""
+    nothing = address(units)
+    work = Work(
+        network=network,
+        units=nothing,
+        samples=samples,
+        num_slopes=0,
+        slopes=nothing,
+        gradients=nothing,
+        is_summed=is_summed,
+        mode=FORWARD,
+        steps=time.steps,
+        starts=address(time.starts),
+    )
+    first = 1 if is_summed else 0  # the caller has computed the first layer
+    for i in range(first, network.num_steps):
+        call_at(network.table[i].forward, (work, i))
+    return output_place(network, 0).offset * samples
+
+
+@inline_source
+def backward(network, units, slopes, gradients, samples, is_summed, time, mode):
+    """Compute gradients, slopes of the inputs, or both, in kernels; see above."""
+    work = Work(
+        network=network,
+        units=address(units),
+        samples=samples,
+        num_slopes=slopes.size,
+        slopes=address(slopes),
+        gradients=address(gradients),
+        is_summed=is_summed,
+        mode=mode,
+        steps=time.steps,
+        starts=address(time.starts),
+    )
+    for i in range(network.num_steps - 1, -1, -1):
+        call_at(network.table[i].backward, (work, i))
+
+
+def link(plan: NetworkPlan, dtype: type, is_learnt: bool = True) -> npt.NDArray[Any]:
+    """Return the table of a plan with the addresses of functions, compiled if need be.
+
+    Args:
+        plan: of a network.
+        dtype: in which it is computed.
+        is_learnt: whether there are backward passes.
+    """
+    table = plan.table.copy()
+    # `Kind.forward` and `Kind.backward` make the functions for a dtype.
+    table["forward"] = [_address(kind.forward, dtype) for kind in plan.kinds]
+    if is_learnt:
+        table["backward"] = [_address(kind.backward, dtype) for kind in plan.kinds]
+    return table
+
+
+@functools.cache
+def _address(make: Callable[[type], Callable[..., None]], dtype: type) -> int:
+    """Return the address of a function that runs `make(dtype)`, of (step, work), for a step."""
+    compute = make(dtype)
+
+    def run(work, number):
+        compute(work.network.table[number], work)
+
+    return c_function(run, (Work.of(real=dtype).view, types.int64))

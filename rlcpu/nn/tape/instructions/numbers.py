@@ -1,0 +1,343 @@
+"""Instructions on rows of numbers: reading, arithmetic, scalar functions, choices and losses.
+
+An instruction runs for a `chunk` of samples: `chunk.rows[k]` has number k of each sample, and
+`chunk.slopes[k]` the derivatives of the loss with respect to it. It reads rows from
+`instruction.a`, `b` and `c` on, and writes `width` rows from `out` on. `a_step` and `b_step` are
+steps from one row that it reads to the next, 1, or 0 where one row serves all; but an instruction
+that makes one number of several has as `a_step` how many it reads. `index` is where other numbers
+are: a column, constants, parameters or a sum. See `rlcpu.nn.tape.program.INSTRUCTION`.
+`through_<name>` is its backward pass: it adds to the slopes of the rows that it reads what those of
+its result contribute.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from rlcpu.kernels.compiler.compile import c_function, define, inline, specialise
+from rlcpu.kernels.machine.memory import shifted
+from rlcpu.nn.duals import compiled as compiled  # teaches numba duals
+from rlcpu.nn.duals.numbers import slopes_of, value_of, variables
+from rlcpu.nn.layers.rows import fill
+from rlcpu.nn.tape.instructions.chunk import Chunk, floats_at, total
+from rlcpu.nn.tape.program import Function
+
+# ---------------------------------------------------------------- what is read
+
+
+def read_column(chunk: Any, instruction: Any) -> None:
+    """Read a column of the batch; `c` is the number of its moments, if it is standardised.
+
+    It is -1 for plain numbers, and so names the last moments: a mean of 0, a deviation of 1.
+    """
+    batch, samples, width = chunk.frame.batch, chunk.samples, instruction.width
+    values = floats_at(batch.columns[instruction.index].values, batch.size * width)
+    moments, minibatch, number = chunk.frame.space.moments, chunk.minibatch, instruction.c
+    mean, inverse = moments[minibatch, number, 0], moments[minibatch, number, 1]
+    for k in range(width):
+        row = chunk.rows[instruction.out + k]
+        for i in range(row.size):
+            row[i] = (values[samples[i] * width + k] - mean) * inverse
+
+
+def read_number(chunk: Any, instruction: Any) -> None:
+    """Read constants, or a setting, the same for all samples."""
+    numbers = chunk.frame.program.numbers
+    for k in range(instruction.width):
+        fill(chunk.rows[instruction.out + k], numbers[instruction.index + k])
+
+
+def read_parameter(chunk: Any, instruction: Any) -> None:
+    """Read an array that is learnt and belongs to no network, the same for all samples."""
+    parameters = chunk.frame.learnt.parameters
+    for k in range(instruction.width):
+        fill(chunk.rows[instruction.out + k], parameters[instruction.index + k])
+
+
+def through_parameter(chunk: Any, instruction: Any) -> None:
+    """Add the slopes of all samples to the gradient of an array."""
+    for k in range(instruction.width):
+        slope = total(chunk.slopes[instruction.out + k])
+        chunk.gradients[instruction.index + k] += float(slope)
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+def add(chunk: Any, instruction: Any) -> None:
+    """Add the second tensor, times 1 or -1, to the first."""
+    sign = float(instruction.c)
+    for k in range(instruction.width):
+        out, a, b = rows_of(chunk.rows, instruction, k)
+        for i in range(out.size):
+            out[i] = a[i] + sign * b[i]
+
+
+def multiply(chunk: Any, instruction: Any) -> None:
+    """Multiply two tensors, number by number."""
+    for k in range(instruction.width):
+        out, a, b = rows_of(chunk.rows, instruction, k)
+        for i in range(out.size):
+            out[i] = a[i] * b[i]
+
+
+def through_add(chunk: Any, instruction: Any) -> None:
+    """Add the slopes of a sum or difference to those of both tensors."""
+    for k in range(instruction.width):
+        out, a, b = rows_of(chunk.slopes, instruction, k)
+        if instruction.a_gradient != 0:
+            add_row(a, out, 1.0)
+        if instruction.b_gradient != 0:
+            add_row(b, out, float(instruction.c))
+
+
+def through_multiply(chunk: Any, instruction: Any) -> None:
+    """Add to the slopes of each tensor those of a product times the other tensor."""
+    for k in range(instruction.width):
+        slopes, a_slopes, b_slopes = rows_of(chunk.slopes, instruction, k)
+        _, a, b = rows_of(chunk.rows, instruction, k)
+        if instruction.a_gradient != 0:
+            add_product(a_slopes, slopes, b)
+        if instruction.b_gradient != 0:
+            add_product(b_slopes, slopes, a)
+
+
+def sum_numbers(chunk: Any, instruction: Any) -> None:
+    """Sum the numbers of each sample."""
+    out, count = chunk.rows[instruction.out], instruction.a_step
+    fill(out, 0.0)
+    for k in range(count):
+        add_row(out, chunk.rows[instruction.a + k], 1.0)
+
+
+def through_sum(chunk: Any, instruction: Any) -> None:
+    """Add the slopes of a sum to those of each number in it."""
+    count = instruction.a_step
+    for k in range(count):
+        add_row(chunk.slopes[instruction.a + k], chunk.slopes[instruction.out], 1.0)
+
+
+# ---------------------------------------------------------------- scalar functions of an algorithm
+#
+# A function is plain Python of a few numbers. The arguments through which derivatives go carry
+# their slopes (see `rlcpu.nn.duals.numbers`); one loop writes the results and their derivatives by
+# each of these arguments.
+
+
+@functools.cache
+def function_at(dtype: type, function: Function) -> int:
+    """Return the address of the forward pass of "each", compiled for a scalar function and `Chunk`.
+
+    The instruction's operands say where its rows are, see `rlcpu.nn.tape.program.Program.operands`.
+    For two arguments of which the first carries slopes it is
+
+        def each(chunk, number):
+            ...
+            for w in range(instruction.width):
+                loop(rows[operands[0] + w * operands[1]], rows[operands[3] + w * operands[4]],
+                     rows[operands[6] + w], rows[operands[7] + w])
+    """
+    loop, count = _make_loop(dtype, function), len(function.gradients)
+    slopes, results = sum(function.gradients), max(function.results, 1)
+    arguments = [f"rows[operands[{3 * k}] + w * operands[{3 * k + 1}]]" for k in range(count)]
+    written = range(3 * count, 3 * count + results * (1 + slopes))
+    arguments += [f"rows[operands[{k}] + w]" for k in written]
+    source = (
+        "def each(chunk, number):\n"
+        "    program, rows = chunk.frame.program, chunk.rows\n"
+        "    instruction = program.instructions[number]\n"
+        "    operands = shifted(program.operands, instruction.a)\n"
+        "    for w in range(instruction.width):\n"
+        f"        loop({', '.join(arguments)})"
+    )
+    each = define(source, loop=loop, shifted=shifted)
+    return c_function(each, (Chunk.of(real=dtype).view, types.int64))
+
+
+def _make_loop(dtype: type, function: Function) -> Callable[..., None]:
+    """Make the loop over samples of a scalar function and its derivatives.
+
+    Of two arguments of which the first carries slopes, and with one result, it is
+
+        def loop(a0, a1, r0, s0_0):  # rows: arguments, the result, its derivative
+            for i in range(r0.size):
+                x0, = variables((a0[i],))
+                result = function(x0, a1[i])
+                r0[i] = value_of(result)
+                by = slopes_of(result, zeros)
+                s0_0[i] = by[0]
+    """
+    gradients, results = function.gradients, max(function.results, 1)
+    slopes = sum(gradients)
+    rows = [f"a{k}" for k in range(len(gradients))]
+    for j in range(results):
+        rows += [f"r{j}", *(f"s{j}_{k}" for k in range(slopes))]
+    dual = [k for k, has_gradient in enumerate(gradients) if has_gradient]
+    numbers = [f"x{k}" if has_gradient else f"a{k}[i]" for k, has_gradient in enumerate(gradients)]
+    lines = [f"def loop({', '.join(rows)}):", "    for i in range(r0.size):"]
+    if dual:
+        duals, plain = "".join(f"x{k}, " for k in dual), "".join(f"a{k}[i], " for k in dual)
+        lines += [f"        {duals}= variables(({plain}))"]
+    lines += [f"        result = function({', '.join(numbers)})"]
+    for j in range(results):
+        item = f"result[{j}]" if function.results else "result"
+        lines += [f"        r{j}[i] = value_of({item})"]
+        if dual:
+            lines += [f"        by = slopes_of({item}, zeros)"]
+            lines += [f"        s{j}_{k}[i] = by[{k}]" for k in range(slopes)]
+    return inline(
+        define(
+            "\n".join(lines),
+            function=specialise(function.function, dtype),
+            variables=variables,
+            value_of=value_of,
+            slopes_of=slopes_of,
+            zeros=(dtype(0),) * slopes,
+        )
+    )
+
+
+def through_each(chunk: Any, instruction: Any) -> None:
+    """Add to the slopes of a scalar function's arguments, by the chain rule.
+
+    The forward pass, see `function_at`, has written derivatives of each result with respect to
+    each argument that carries slopes to rows. The instruction's operands, from number `a` on, say
+    where all rows are: three numbers of each of `b` arguments, then of each of `c` results its row
+    and those of its derivatives, see `rlcpu.nn.tape.program.Program.operands`.
+    """
+    operands, count = chunk.frame.program.operands, instruction.b
+    arguments, place = instruction.a, instruction.a + 3 * count
+    for _ in range(instruction.c):
+        out = operands[place]
+        place += 1
+        for k in range(arguments, arguments + 3 * count, 3):
+            first_row, step, has_slopes = operands[k], operands[k + 1], operands[k + 2]
+            if has_slopes == 0:
+                continue
+            derivatives = operands[place]
+            place += 1
+            for w in range(instruction.width):
+                slopes = chunk.slopes[first_row + w * step]
+                add_product(slopes, chunk.slopes[out + w], chunk.rows[derivatives + w])
+
+
+# ---------------------------------------------------------------- one of several
+
+
+def take(chunk: Any, instruction: Any) -> None:
+    """Take the number at an index."""
+    out, index, count = chunk.rows[instruction.out], chunk.rows[instruction.b], instruction.a_step
+    for i in range(out.size):
+        out[i] = chunk.rows[instruction.a + clamped(index[i], count), i]
+
+
+def through_take(chunk: Any, instruction: Any) -> None:
+    """Add the slope of the result to that of the number that was taken."""
+    out, index, count = chunk.slopes[instruction.out], chunk.rows[instruction.b], instruction.a_step
+    for i in range(out.size):
+        chunk.slopes[instruction.a + clamped(index[i], count), i] += out[i]
+
+
+def argmax(chunk: Any, instruction: Any) -> None:
+    """Write the index of the largest number that is allowed, and the number in the row behind.
+
+    `c` is the first row of the mask, not 0 where a number is allowed; -1 where all are.
+    """
+    best, largest = chunk.rows[instruction.out], chunk.rows[instruction.out + 1]
+    count, mask = instruction.a_step, instruction.c
+    fill(best, 0.0)
+    fill(largest, -math.inf)
+    for k in range(count):
+        row = chunk.rows[instruction.a + k]
+        if mask < 0:
+            update_best(best, largest, row, float(k))
+        else:
+            update_best_allowed(best, largest, row, chunk.rows[mask + k], float(k))
+
+
+def update_best(best: Any, largest: Any, row: Any, k: float) -> None:
+    """Set `best` to k and `largest` to the row's number where this is larger."""
+    for i in range(best.size):
+        is_better = row[i] > largest[i]
+        best[i] = k if is_better else best[i]
+        largest[i] = row[i] if is_better else largest[i]
+
+
+def update_best_allowed(best: Any, largest: Any, row: Any, allowed: Any, k: float) -> None:
+    """Set `best` to k and `largest` to the row's number where this is larger and allowed."""
+    for i in range(best.size):
+        is_better = row[i] > largest[i] and allowed[i] != 0.0
+        best[i] = k if is_better else best[i]
+        largest[i] = row[i] if is_better else largest[i]
+
+
+def clamped(index: float, width: int) -> int:
+    """Clamp a computed index to a whole number from 0 to width - 1."""
+    whole: int = np.int64(index)  # type: ignore[assignment]
+    return min(max(whole, 0), width - 1)
+
+
+# ---------------------------------------------------------------- losses and statistics
+
+
+def add_to_statistic(chunk: Any, instruction: Any) -> None:
+    """Add the numbers of all samples to a sum of the report."""
+    chunk.sums[instruction.index] += total(chunk.rows[instruction.a])
+
+
+def through_loss(chunk: Any, instruction: Any) -> None:
+    """Begin the backward pass: the loss is a mean, of slope `chunk.share` = 1 / minibatch size."""
+    fill(chunk.slopes[instruction.a], chunk.share)
+
+
+def look_ahead(chunk: Any, instruction: Any) -> None:
+    """Read numbers of the same sequence so many time steps later, of its last one at most.
+
+    Samples lie time step after time step, `settings.steps` of them, each of all sequences. Row `b`
+    says how many steps each sample looks ahead.
+    """
+    steps, out = chunk.rows[instruction.b], chunk.rows[instruction.out]
+    sequences = chunk.samples.size // chunk.frame.settings.steps
+    for i in range(out.size):
+        steps_left = chunk.frame.settings.steps - 1 - i // sequences
+        later = i + clamped(steps[i], steps_left + 1) * sequences
+        for k in range(instruction.width):
+            chunk.rows[instruction.out + k, i] = chunk.rows[instruction.a + k, later]
+
+
+def write_per_sample(chunk: Any, instruction: Any) -> None:
+    """Write the number of each sample to `SampleColumns.per_sample`, in the order of the batch."""
+    out, row = chunk.frame.batch.per_sample[instruction.index], chunk.rows[instruction.a]
+    for i in range(row.size):
+        out[chunk.samples[i]] = row[i]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def rows_of(rows: Any, instruction: Any, k: int) -> Any:
+    """Return row k of an instruction's result, and of both of its arguments.
+
+    `rows` are `chunk.rows` or `chunk.slopes`. An argument with a step of 0 has one row for all k.
+    """
+    a = instruction.a + k * instruction.a_step
+    b = instruction.b + k * instruction.b_step
+    return rows[instruction.out + k], rows[a], rows[b]
+
+
+def add_row(out: Any, row: Any, factor: float) -> None:
+    """Add a row times a factor."""
+    for i in range(out.size):
+        out[i] += factor * row[i]
+
+
+def add_product(out: Any, row: Any, other: Any) -> None:
+    """Add the product of two rows."""
+    for i in range(out.size):
+        out[i] += row[i] * other[i]
