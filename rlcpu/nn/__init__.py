@@ -112,8 +112,8 @@ _MODULES = {
     "Input LayerNorm Lstm MaxPool MinGru Ones Parts Planes Relu Residual Silu Sum Tanh",
     "learning.learner": "Learner Update",
     "network.graph": "Network",
-    "tape.operations": "ahead argmax categorical categoricals each entropy gaussian hold log_softmax "
-    "max mean normal standardise sum take uniform",
+    "tape.operations": "ahead argmax categorical categoricals each entropy gaussian hold "
+    "log_softmax max mean normal standardise sum take uniform",
 }
 
 

@@ -320,9 +320,8 @@ def driver_of_simulate(dynamics: Dynamics, dtype: type = np.float32) -> Driver:
 def test_a_step_in_single_lanes_is_told_once(
     caplog: pytest.LogCaptureFixture, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "rlcpu.kernels.compiler.cache.cache_folder", lambda: None
-    )  # out of it comes no word
+    # Out of the cache comes no word.
+    monkeypatch.setattr("rlcpu.kernels.compiler.cache.cache_folder", lambda: None)
 
     def again(state: State, action: int, params: Params) -> tuple[State, float, bool]:
         return halving(state, action, params)

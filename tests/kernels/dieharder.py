@@ -1,4 +1,4 @@
-"""Runs dieharder on the random numbers that kernels draw: the evidence for `rlcpu.kernels.machine.random`.
+"""Runs dieharder on the random numbers that kernels draw, of `rlcpu.kernels.machine.random`.
 
     python tests/kernels/dieharder.py                        all streams, into dieharder.txt: hours
     python tests/kernels/dieharder.py ORDER DTYPE | dieharder -g 200 -a       bits of one stream

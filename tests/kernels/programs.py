@@ -33,7 +33,8 @@ def find_kernels(env, collector, simulator):
     from rlcpu.kernels.compiler import compile
     real = env.dtype.type
     # Layers are called by address, and only the list that keeps them alive has them: dense, tanh.
-    layers, _ = [f for f in compile._c_functions if f.py_func.__module__ == "rlcpu.nn.network.passes"]
+    passes = "rlcpu.nn.network.passes"
+    layers, _ = [f for f in compile._c_functions if f.py_func.__module__ == passes]
     codes = collector.code(env.dynamics), simulator.code(env.dynamics)
     return {
         "step": steps.step_kernels(env.engine.code, real).function,

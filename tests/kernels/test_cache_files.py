@@ -230,7 +230,7 @@ def test_what_no_fingerprint_sees_is_compiled_anew(tmp_path):
     assert run() == [1.0, 1.0, False]
     larger = 'builder.select(builder.fcmp_ordered(">", x, y), x, y)'
     for name, old, new, expected in [
-        ("kernels/vectors.py", larger, larger.replace(">", "<"), [0.0, 1.0, True]),
+        ("kernels/machine/vectors.py", larger, larger.replace(">", "<"), [0.0, 1.0, True]),
         ("scan/lowered.py", "types.float64, 1.0", "types.float64, 2.0", [0.0, 2.0, True]),
         ("__init__.py", "__version__ = ", '__version__ = "9." + ', [0.0, 2.0, True]),
         ("kernels/checks.py", "import annotations", "import annotations  #", [0.0, 2.0, False]),

@@ -19,7 +19,7 @@ from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.engine.vectorised import called_functions
 
 #: Packages whose functions are not the author's.
-_OURS = ("rlcpu.envs.engine", "rlcpu.envs.transforms")
+_OURS = ("rlcpu.envs.engine", "rlcpu.envs.layout", "rlcpu.envs.transforms")
 #: Parts of names of instructions that compute nothing, such as `JUMP_FORWARD`.
 _NO_OPERATIONS = ("RESUME", "COPY_FREE_VARS", "MAKE_CELL", "NOP", "CACHE", "PRECALL", "JUMP")
 

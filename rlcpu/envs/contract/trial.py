@@ -412,7 +412,7 @@ class _Number(int):
 
 
 def example_of(value: Any) -> Any:
-    """Return an example of what a branch returns, see `rlcpu.kernels.compiler.statements.Returned`."""
+    """Return an example of what a branch returns, a `Returned` of `rlcpu.kernels.compiler`."""
     if isinstance(value, tuple):
         return convert_items(value, example_of)
     if isinstance(value, nbtypes.BaseTuple):

@@ -191,7 +191,7 @@ def _is_changing(value: Any) -> bool:
 #: Instructions of Python that a trial call may run.
 MAX_INSTRUCTIONS = 10_000_000
 #: Modules whose instructions do not count: what an item of an array takes in plain Python.
-_UNCOUNTED = ("rlcpu.envs.engine", "numpy")
+_UNCOUNTED = ("rlcpu.envs.engine", "rlcpu.envs.layout", "numpy")
 
 
 class EndlessError(Exception):

@@ -388,7 +388,7 @@ _options = {**INLINE, "fastmath": EXACT}
 
 
 def _specialised_form(name: str, function: Any, kinds: tuple[Any, ...]) -> Any:
-    """Return the form for duals of a specialised function of `rlcpu.kernels.compiler.maths`, or None."""
+    """Return the form for duals of a function of `rlcpu.kernels.compiler.maths`, or None."""
     return _dual_form(function, _rules[name], kinds) if name in _rules else None
 
 

@@ -128,7 +128,8 @@ def _through_dual(function: Callable[[float], float], dtype: type) -> Callable[.
 
     A dual is a number that carries its derivative.
     """
-    from rlcpu.nn.duals import compiled as dual_types  # noqa: F401 - teaches numba duals, of which ours need none
+    # Teaches numba duals, of which our own activations need none.
+    from rlcpu.nn.duals import compiled as compiled
 
     apply, of_constant = specialise(function, dtype), (dtype(0),)
 

@@ -1,4 +1,4 @@
-"""Structs of arrays and numbers that the workers of an update share; see `rlcpu.nn.learning.update`."""
+"""Structs that the workers of an update share; see `rlcpu.nn.learning.update`."""
 
 from __future__ import annotations
 

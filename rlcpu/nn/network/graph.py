@@ -361,9 +361,8 @@ class Ports(NamedTuple):
 
     names: tuple[str, ...]  #: of each; one that users do not name is "input" or "output"
     are_named: bool  #: whether users name them
-    places: npt.NDArray[
-        np.int64
-    ]  #: (number of them, 3), rows of `rlcpu.nn.network.plan.TensorPlace`
+    #: (number of them, 3), rows of `rlcpu.nn.network.plan.TensorPlace`.
+    places: npt.NDArray[np.int64]
 
     @property
     def sizes(self) -> dict[str, int]:

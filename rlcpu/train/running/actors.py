@@ -185,7 +185,7 @@ class Actor(RunsNetworks):
 
     @property
     def version(self) -> tuple[int, int]:
-        """Return counters of what was set here and in the network; see `rlcpu.envs.contract.policies`."""
+        """Return counters of what was set here and in the network; see `Policy.version`."""
         return self._version, self.network.version
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -23,9 +23,8 @@ class SampleSequences(NamedTuple):
     states: dict[str, Array]
     starts: Array  # (samples,), see `Learner.update`
     length: int  # time steps of a sequence
-    abreast: (
-        int  # sequences that lie side by side, see `rlcpu.nn.learning.settings.LearnerSettings`
-    )
+    # Sequences that lie side by side, see `rlcpu.nn.learning.settings.LearnerSettings`.
+    abreast: int
 
     def options(self, minibatch_size: int) -> dict[str, Any]:
         """Return arguments of `Learner.update`, of minibatches rounded to whole sequences."""

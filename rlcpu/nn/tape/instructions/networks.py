@@ -139,7 +139,7 @@ def gradients_of(chunk: Any, application: Any) -> Any:
 
 
 def mode_of(chunk: Any, application: Any) -> int:
-    """Return what the backward pass of an application computes, a mode of `rlcpu.nn.network.passes`."""
+    """Return what a backward pass computes, a mode of `rlcpu.nn.network.passes`."""
     mode = 0
     if application.by_parameters != 0:
         mode = OVERWRITTEN if application.is_first != 0 and chunk.is_first else ADDED
