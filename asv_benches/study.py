@@ -25,7 +25,7 @@ from asv_benches import colours
 from asv_benches.peers import machine, pictures
 from asv_benches.peers.rows import RESULTS
 from rlcpu import experiments
-from rlcpu.envs.registration import find
+from rlcpu.envs.contract.names import find
 from rlcpu.envs.tasks import popgym
 from rlcpu.train.ppo import MUJOCO_HORIZONS
 from rlcpu.train.settings import algorithms

@@ -18,7 +18,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from rlcpu.envs.contract.dynamics import Dynamics, identity
-from rlcpu.envs.registration import find, registered
+from rlcpu.envs.contract.names import find
+from rlcpu.envs.registration import registered
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 from rlcpu.train.settings.tuned import (
     REPLAY_STEPS,

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the installed pac
 
 from asv_benches import study  # noqa: E402
 from rlcpu import experiments  # noqa: E402
-from rlcpu.envs.registration import find  # noqa: E402
+from rlcpu.envs.contract.names import find  # noqa: E402
 from rlcpu.train import DQN, PPO, PQN  # noqa: E402
 from rlcpu.train.settings.tuned import (  # noqa: E402
     REPLAY_STEPS,

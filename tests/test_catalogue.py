@@ -13,7 +13,8 @@ from gymnasium.spaces import Box, Discrete
 import rlcpu
 from rlcpu import catalogue
 from rlcpu.cli import main
-from rlcpu.envs.registration import find, registered
+from rlcpu.envs.contract.names import find
+from rlcpu.envs.registration import registered
 from rlcpu.envs.transforms import add_previous_action
 from rlcpu.train.settings.tuned import default_steps
 from tests.envs.gymnasium_cases import Reach

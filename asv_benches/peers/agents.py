@@ -175,7 +175,7 @@ def stable_game_ppo() -> Job:
     from minatar.gym import register_envs
     from stable_baselines3.common import env_util
 
-    from rlcpu.envs.registration import find
+    from rlcpu.envs.contract.names import find
     from rlcpu.train import PPO
 
     register_envs()

@@ -58,7 +58,7 @@ def _example() -> dict[str, Any]:
 
 
 def _policy() -> Any:
-    from rlcpu.envs.registration import find
+    from rlcpu.envs.contract.names import find
     from rlcpu.train.running.actors import EpsilonGreedy
 
     return EpsilonGreedy(find("CartPole-v1"), (64, 64))

@@ -149,7 +149,7 @@ def environment(text: str) -> Environment:
 
     An id that is not ours is one of Gymnasium's registry.
     """
-    from rlcpu.envs.registration import ATARI, is_atari, is_of_gymnasium, nearest_id
+    from rlcpu.envs.contract.names import ATARI, is_atari, is_of_gymnasium, nearest_id
 
     module, _, env_id = text.rpartition(":")
     registers = ids_of_module(module) if module else []

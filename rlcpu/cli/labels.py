@@ -25,7 +25,7 @@ def variant_of(agent: Agent) -> str:
     "ppo learning_rate=0.0001 hidden=64x64": two agents of one text learn the same. There is no
     comma in it, which readers of tables would trip over, and of a long one the end is a digest.
     """
-    from rlcpu.envs.registration import find
+    from rlcpu.envs.contract.names import find
     from rlcpu.experiments.folder import LONGEST_NAME
 
     dynamics = agent.env.dynamics

@@ -72,7 +72,8 @@ def _lines(algorithm: str, description: dict[str, Any]) -> Iterator[tuple[str, s
 
 def _usual(algorithm: str, description: dict[str, Any]) -> tuple[dict[str, Any], Any, str]:
     """Return the settings and parameters that `rlcpu train` takes, and whose they are."""
-    from rlcpu.envs.registration import find, registered
+    from rlcpu.envs.contract.names import find
+    from rlcpu.envs.registration import registered
     from rlcpu.train.settings.algorithms import algorithm as agent_class
 
     kind = agent_class(algorithm.lower())

@@ -292,7 +292,7 @@ def make_agent(args: argparse.Namespace) -> Agent:
     Raises:
         CommandError: the trainer refuses one of them.
     """
-    from rlcpu.envs.registration import find
+    from rlcpu.envs.contract.names import find
     from rlcpu.train.settings.algorithms import algorithm
     from rlcpu.train.settings.tuned import fitting
 

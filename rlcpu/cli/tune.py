@@ -15,7 +15,7 @@ from rlcpu.cli.train import EXIT_FAILED, Terminated, print_line, terminating, un
 
 def tune(args: argparse.Namespace) -> int:
     """Search for settings, and print the best ones; returns the exit code."""
-    from rlcpu.envs.registration import find
+    from rlcpu.envs.contract.names import find
     from rlcpu.experiments import RunError
     from rlcpu.experiments import tune as search_for
     from rlcpu.train.settings.tuned import fitting

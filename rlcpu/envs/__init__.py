@@ -8,7 +8,8 @@ reset, step, observe), `acting` (policies in kernels) and `rollout` (`collect` a
 
 from typing import TYPE_CHECKING
 
-from rlcpu.envs.registration import find, make_vec, register, registered
+from rlcpu.envs.contract.names import find
+from rlcpu.envs.registration import make_vec, register, registered
 
 if TYPE_CHECKING:
     from rlcpu.envs import transforms

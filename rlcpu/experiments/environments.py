@@ -18,9 +18,10 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from rlcpu.envs.contract import registry
 from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.contract.fields import FUNCTIONS
+from rlcpu.envs.contract.names import find
 from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
-from rlcpu.envs.registration import find, make_vec
+from rlcpu.envs.registration import make_vec
 from rlcpu.experiments import references
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy.typing as npt
 
 from rlcpu.envs.contract.dynamics import Dynamics
-from rlcpu.envs.registration import find
+from rlcpu.envs.contract.names import find
 from rlcpu.envs.rollout.collect import Rollout
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compiler.announce import clock

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rlcpu.distributed import Collector, ReplayShard
 from rlcpu.distributed.collector import CollectorBase, n_step_transitions, pin_all
-from rlcpu.envs.registration import find
+from rlcpu.envs.contract.names import find
 from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.train import DQN

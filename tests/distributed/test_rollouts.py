@@ -11,7 +11,7 @@ import rlcpu
 from rlcpu import nn
 from rlcpu.distributed import rollouts
 from rlcpu.distributed.rollouts import RolloutSession
-from rlcpu.envs.registration import find
+from rlcpu.envs.contract.names import find
 from rlcpu.policies import MLP, NetworkPolicy
 from rlcpu.train import PQN
 from rlcpu.train.running.actors import EpsilonGreedy

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.spaces import Box
 
 from rlcpu import Dynamics
-from rlcpu.envs.registration import find
+from rlcpu.envs.contract.names import find
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 from rlcpu.train.ppo import DEFAULTS, GENERAL, GENERAL_SYMBOLS, ZOO_CARTPOLE, PPOConfig
 from rlcpu.train.settings.base import scheduled

@@ -34,10 +34,10 @@ from rlcpu.envs.checks.observed import (
     values_of,
 )
 from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.names import find
 from rlcpu.envs.contract.trial import call_function, draw_numbers
 from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.layout.groups import INT_ARRAY
-from rlcpu.envs.registration import find
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.kernels.machine.random import Rng
 

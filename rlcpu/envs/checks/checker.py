@@ -18,11 +18,11 @@ from rlcpu.envs.checks.compiled import TOLERANCES, compare_batches, compare_kern
 from rlcpu.envs.checks.findings import Report
 from rlcpu.envs.checks.player import Player
 from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.names import find
 from rlcpu.envs.contract.policies import Uniform
 from rlcpu.envs.engine.steps import step_kernels
 from rlcpu.envs.engine.structure import reasons_of_policies, structure
 from rlcpu.envs.engine.vectorised import ONE_AT_A_TIME, describe_drivers, find_driver
-from rlcpu.envs.registration import find
 from rlcpu.envs.rollout.compiled import simulate_kernels
 from rlcpu.kernels.checks import check_count, check_seed
 

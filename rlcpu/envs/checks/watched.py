@@ -20,7 +20,7 @@ import numpy as np
 
 from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.layout.arrays import Numbers
-from rlcpu.kernels.compiler.functions import rebuild
+from rlcpu.kernels.compiler.functions import is_users, rebuild
 from rlcpu.kernels.machine import random
 from rlcpu.kernels.machine.random import Rng
 
@@ -64,13 +64,6 @@ def _watched_value(report: Report, twins: Any, name: str, value: Any) -> Any:
 def _is_kept(module: types.ModuleType) -> bool:
     """Tell whether the attributes of a module are left as they are."""
     return not is_users(module.__name__)
-
-
-def is_users(module: str | None) -> bool:
-    """Tell whether a module is a user's: not the standard library, NumPy, numba or our kernels."""
-    package = (module or "").partition(".")[0]
-    known = package in sys.stdlib_module_names and package != "__main__"
-    return not known and package not in ("numpy", "numba") and "rlcpu.kernels" not in str(module)
 
 
 class _Watched:

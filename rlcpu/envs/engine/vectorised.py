@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.checks.watched import is_users
 from rlcpu.kernels.compiler import hooks, linking
-from rlcpu.kernels.compiler.functions import package_of, references
+from rlcpu.kernels.compiler.functions import is_users, package_of, references
 from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 
 logger = logging.getLogger("rlcpu")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.names import find
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.engine.vector_env import VectorEnv
-from rlcpu.envs.registration import find
 
 
 def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:

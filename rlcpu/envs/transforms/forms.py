@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from rlcpu.envs.contract.dynamics import Dynamics
-from rlcpu.envs.registration import find
+from rlcpu.envs.contract.names import find
 from rlcpu.kernels.compiler.compile import define
 from rlcpu.kernels.compiler.source import check_source
 

@@ -40,6 +40,13 @@ def package_of(value: types.FunctionType | types.ModuleType) -> str:
     return ((value.__name__ if is_module else value.__module__) or "").partition(".")[0]
 
 
+def is_users(module: str | None) -> bool:
+    """Tell whether a module is a user's: not the standard library, NumPy, numba or our kernels."""
+    package = (module or "").partition(".")[0]
+    known = package in sys.stdlib_module_names and package != "__main__"
+    return not known and package not in ("numpy", "numba") and "rlcpu.kernels" not in str(module)
+
+
 # ---------------------------------------------------------------- what a function reads
 
 

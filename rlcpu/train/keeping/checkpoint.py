@@ -24,10 +24,11 @@ import numpy.typing as npt
 
 import rlcpu
 from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.names import find, is_of_gymnasium
 from rlcpu.envs.engine.lane import LANES, NUM_WORDS
 from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.task import GymnasiumTask
-from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
+from rlcpu.envs.registration import make_vec, registered
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.network.graph import num_parameters
 from rlcpu.train.settings.arguments import check_env

@@ -13,9 +13,9 @@ import gymnasium
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.names import find
 from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
-from rlcpu.envs.registration import find
 from rlcpu.kernels.checks import check_count
 from rlcpu.train.settings.base import Settings
 from rlcpu.train.settings.presets import fitting_network

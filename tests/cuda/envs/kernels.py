@@ -17,8 +17,8 @@ from rlcpu.cuda.rollouts import (
     rollout_kernel,
 )
 from rlcpu.envs import register
+from rlcpu.envs.contract.names import find
 from rlcpu.envs.engine.structure import structure
-from rlcpu.envs.registration import find
 from rlcpu.policies import MLP, Uniform
 from tests.envs.rollouts import CLASSIC
 from tests.envs.samples import WHOLE

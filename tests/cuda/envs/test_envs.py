@@ -15,8 +15,8 @@ import rlcpu
 from rlcpu.backends import device_of
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, to_host
 from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.contract.names import find
 from rlcpu.envs.engine.vector_env import VectorEnv
-from rlcpu.envs.registration import find
 from rlcpu.policies import MLP, Scalar, Uniform
 from tests.envs.rollouts import CLASSIC, Lean, lean
 from tests.envs.samples import DRIFT, falling
