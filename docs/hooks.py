@@ -29,6 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import made  # noqa: E402
 import reference  # noqa: E402
+import rooms  # noqa: E402
 
 from asv_benches import history  # noqa: E402
 from rlcpu import catalogue  # noqa: E402
@@ -269,4 +270,5 @@ PARTS: dict[str, Callable[..., str]] = {
     "settings": made.config_table,
     "tuned": made.tuned_table,
     "untuned": untuned_table,
+    "rooms": lambda: f"<div>{rooms.picture()}</div>",
 }
