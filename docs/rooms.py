@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,9 @@ ROOT = Path(__file__).parents[1]
 WIDTH, HEIGHT, BETWEEN, ABOVE = 118, 40, 12, 46
 #: Files beside the packages that are no room of a reader: what the others show and name.
 LEFT_OUT = ("_settings", "backends", "palette", "policies", "terminal", "translation", "__main__")
+
+#: Modules that users of other libraries import by name, above the rooms that they show.
+FACES = ("rlcpu.scan.jax", "rlcpu.scan.torch")
 
 
 class Room(NamedTuple):
@@ -55,6 +59,8 @@ def imports_of(name: str) -> set[str]:
 def is_face(name: str) -> bool:
     """Whether a module is a package's list of names for users, which lies above its rooms."""
     path = modules()[name]
+    if name in FACES:
+        return True
     return path.name == "__init__.py" and any(path.parent.glob("*/__init__.py"))
 
 
@@ -81,15 +87,16 @@ def rooms() -> dict[str, Room]:
 
 
 def levels() -> list[list[str]]:
-    """Rooms by level, from the top: each imports rooms of lower levels alone."""
+    """Rooms by level, from the top: each imports rooms of lower levels alone.
 
-    @functools.cache
-    def depth(name: str) -> int:
-        return 1 + max((depth(each) for each in rooms()[name].imports), default=-1)
-
-    rows: list[list[str]] = [[] for _ in range(1 + max(map(depth, rooms())))]
-    for name in sorted(rooms()):
-        rows[depth(name)].append(name)
+    Raises graphlib.CycleError where rooms import each other in a circle.
+    """
+    sorter = graphlib.TopologicalSorter({name: room.imports for name, room in rooms().items()})
+    sorter.prepare()
+    rows: list[list[str]] = []
+    while sorter.is_active():
+        rows.append(sorted(sorter.get_ready()))
+        sorter.done(*rows[-1])
     # Rooms stand above what they import: near the mean of these places.
     place: dict[str, float] = {}
     for row in rows:

@@ -25,9 +25,9 @@ from rlcpu.cuda.rollouts import (
     Sums,
     rollout_kernel,
 )
-from rlcpu.envs.acting.running import describe_fault, refuse_policy
 from rlcpu.envs.contract.arguments import check_actions
 from rlcpu.envs.contract.policies import Policy, PolicyArrays, PolicyCode
+from rlcpu.envs.contract.unfit import describe_fault, refuse_policy
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.lane import pack

@@ -22,8 +22,8 @@ from rlcpu.kernels.compiler.announce import clock
 from rlcpu.nn.network.scaling import USUAL_LIMIT
 from rlcpu.train.acting import ActingAgent
 from rlcpu.train.keeping.history import History, LearningBar, Progress
+from rlcpu.train.keeping.normalise import Normalizer, RewardNormalizer
 from rlcpu.train.keeping.saved import attributes_of
-from rlcpu.train.normalise import Normalizer, RewardNormalizer
 from rlcpu.train.running import precompile
 from rlcpu.train.running.advice import InputWatch
 from rlcpu.train.running.evaluations import Evaluations

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlcpu.train.normalise import Normalizer, RewardNormalizer
+from rlcpu.train.keeping.normalise import Normalizer, RewardNormalizer
 
 
 def policy_of(size: int) -> Any:

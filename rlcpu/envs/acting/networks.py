@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
 
-from rlcpu.envs.acting.running import ARRAYS, RunsNetworks, check_limit
+from rlcpu.envs.acting.running import RunsNetworks, check_limit
 from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.contract.policies import Array, PolicyArrays, PolicyCode
+from rlcpu.envs.contract.unfit import ARRAYS
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.layout.groups import inputs_by_part, num_inputs
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed

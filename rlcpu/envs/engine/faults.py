@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.acting.running import describe_fault, refuse_policy
+from rlcpu.envs.contract.unfit import describe_fault, refuse_policy
 from rlcpu.envs.engine.form import FAULTS, Records
 from rlcpu.envs.engine.lane import LANES
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.acting.running import refuse_policy
 from rlcpu.envs.contract.policies import Actions, Policy, PolicyCode, check_act, mark_of
+from rlcpu.envs.contract.unfit import refuse_policy
 from rlcpu.envs.engine.base import Runner
 from rlcpu.envs.engine.form import EPISODES, LENGTHS, NUM_SUMS, RETURNS, SQUARES, Records
 from rlcpu.kernels.compiler.compile import define, inline, kernel, specialise, tuple_of

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.acting.running import describe_fault, refuse_policy
 from rlcpu.envs.contract.policies import Policy, mark_of, version_of
+from rlcpu.envs.contract.unfit import describe_fault, refuse_policy
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.faults import check_rollout

@@ -11,6 +11,7 @@ from rlcpu.envs.contract.policies import Policy, as_deterministic
 from rlcpu.envs.engine.base import Engine
 from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.rollout import lane_runner as lane_runner  # enters what makes runners
 from rlcpu.envs.rollout.results import Rollout, Statistics
 from rlcpu.kernels.checks import check_count
 

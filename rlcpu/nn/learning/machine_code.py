@@ -8,11 +8,11 @@ from typing import Any
 import numpy.typing as npt
 
 from rlcpu.kernels.compiler import hooks
+from rlcpu.nn.learning import instructions
 from rlcpu.nn.learning.frame import Share
 from rlcpu.nn.learning.update import make_update
 from rlcpu.nn.network import passes
 from rlcpu.nn.network.plan import NetworkPlan
-from rlcpu.nn.tape import instructions
 from rlcpu.nn.tape.program import Program
 from rlcpu.nn.tape.tracing import Tape
 
@@ -43,7 +43,7 @@ def link(
         program: gets the addresses of instructions.
         tables: of the networks, get those of layers.
         tape: from which the program was made.
-        kinds: of the program's instructions, see `rlcpu.nn.tape.instructions.INSTRUCTIONS`.
+        kinds: of the program's instructions, see `rlcpu.nn.learning.instructions.INSTRUCTIONS`.
         plans: of the networks.
         dtype: in which gradients and moments are computed.
         has_helper: whether a second process compiles the same update.

@@ -31,10 +31,10 @@ from rlcpu.kernels.machine.structs import Struct, Whole
 from rlcpu.nn.layers.rows import add_to, fill
 from rlcpu.nn.learning.adam import make_adam, make_rates, square_sum
 from rlcpu.nn.learning.frame import FAULT, NORM, STEPS
+from rlcpu.nn.learning.instructions.chunk import Chunk, floats_at
 from rlcpu.nn.learning.order import bits_of, shuffled
 from rlcpu.nn.learning.workers import claim, finish, item_of, stop, wait
 from rlcpu.nn.network.packed import copy_rows, packed_at
-from rlcpu.nn.tape.instructions.chunk import Chunk, floats_at
 
 u32 = np.uint32
 

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from rlcpu.nn.tape.tracing import Tape
 
 #: One instruction: addresses of its functions, 0 without derivatives (see
-#: `rlcpu.nn.tape.instructions`). `out` and `width` are the rows it writes, `a`, `b` and `c` first
-#: rows that it reads, -1 for none. `a_step` and `b_step` are 1 where each row of the result reads
-#: the next row, and 0 where all read the first; of "take", "argmax", "entropy" and "sum" `a_step`
-#: counts the rows they read. `a_gradient` and `b_gradient` say whether derivatives by a and b are
-#: wanted. `index` is the number of a column, constant, application, function, sum or stream of
-#: random numbers, or place of a parameter. "each" reads its operands: `a` is the first, `b` counts
-#: arguments, `c` results; of "add" `c` is 1, or -1 for a difference; of "column" the number of its
-#: moments.
+#: `rlcpu.nn.learning.instructions`). `out` and `width` are the rows it writes, `a`, `b` and `c`
+#: first rows that it reads, -1 for none. `a_step` and `b_step` are 1 where each row of the result
+#: reads the next row, and 0 where all read the first; of "take", "argmax", "entropy" and "sum"
+#: `a_step` counts the rows they read. `a_gradient` and `b_gradient` say whether derivatives by a
+#: and b are wanted. `index` is the number of a column, constant, application, function, sum or
+#: stream of random numbers, or place of a parameter. "each" reads its operands: `a` is the first,
+#: `b` counts arguments, `c` results; of "add" `c` is 1, or -1 for a difference; of "column" the
+#: number of its moments.
 INSTRUCTION = np.dtype(
     [
         (name, np.int64)
@@ -143,7 +143,7 @@ def columns_of_ones(tape: Tape, plans: Sequence[NetworkPlan]) -> frozenset[str]:
 
 
 def kinds_of(tape: Tape, ones: Collection[str]) -> list[str]:
-    """Return the kinds of a tape's instructions, see `rlcpu.nn.tape.instructions.INSTRUCTIONS`.
+    """Return the kinds of a tape's instructions, see `rlcpu.nn.learning.instructions.INSTRUCTIONS`.
 
     A network that reads one of the columns `ones` has a kind of its own.
     """

@@ -11,8 +11,8 @@ An algorithm is written in the way of a paper, for all samples of a minibatch at
 
 `trace` calls it once, with stand-ins for the arrays, and writes down each step as an instruction of
 a `Program`, which one kernel runs forward and backward for every algorithm (see
-`rlcpu.nn.tape.instructions`). Branches on settings that are flags or texts are taken while tracing;
-numbers among the settings are read anew at each update.
+`rlcpu.nn.learning.instructions`). Branches on settings that are flags or texts are taken while
+tracing; numbers among the settings are read anew at each update.
 
 Numbers outside of networks lie in a matrix (height, samples), one row for each number of a sample:
 a tensor has `width` rows from `Tensor.place` on. Columns of the batch that networks read are no
@@ -247,7 +247,7 @@ class Tape:
         """Append an instruction.
 
         Args:
-            kind: of `rlcpu.nn.tape.instructions.INSTRUCTIONS`, or "each".
+            kind: of `rlcpu.nn.learning.instructions.INSTRUCTIONS`, or "each".
             *results: tensors whose rows it writes; "out" and "width" are those of the first.
             arguments: tensors to whose slopes it adds, where derivatives go through them.
             **fields: other fields of `INSTRUCTION`.

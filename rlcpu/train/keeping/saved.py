@@ -25,7 +25,7 @@ from rlcpu.nn.network.scaling import USUAL_LIMIT
 from rlcpu.train.keeping import checkpoint
 from rlcpu.train.keeping.files import replacing
 from rlcpu.train.keeping.history import BestEvaluation, History, PastCall
-from rlcpu.train.normalise import Normalizer, RewardNormalizer
+from rlcpu.train.keeping.normalise import Normalizer, RewardNormalizer
 from rlcpu.translation import answered
 
 Array = npt.NDArray[Any]

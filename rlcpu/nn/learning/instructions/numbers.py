@@ -25,7 +25,7 @@ from rlcpu.kernels.machine.memory import shifted
 from rlcpu.nn.duals import compiled as compiled  # teaches numba duals
 from rlcpu.nn.duals.numbers import slopes_of, value_of, variables
 from rlcpu.nn.layers.rows import fill
-from rlcpu.nn.tape.instructions.chunk import Chunk, floats_at, total
+from rlcpu.nn.learning.instructions.chunk import Chunk, floats_at, total
 from rlcpu.nn.tape.program import Function
 
 # ---------------------------------------------------------------- what is read

@@ -15,8 +15,8 @@ import numpy as np
 
 from rlcpu.kernels.machine.random import mix, uniforms
 from rlcpu.nn.layers.rows import fill
+from rlcpu.nn.learning.instructions.numbers import add_row
 from rlcpu.nn.network.heads import FORBIDDEN, standard_normal
-from rlcpu.nn.tape.instructions.numbers import add_row
 
 u32 = np.uint32
 _uniforms = uniforms(2, 0, np.float32)  # (a, b) -> two numbers, the first ones of the words

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from numba import types
 
 from rlcpu.kernels.compiler.compile import c_function, specialise
-from rlcpu.nn.tape.instructions import distributions, networks, numbers
-from rlcpu.nn.tape.instructions.chunk import Chunk
+from rlcpu.nn.learning.instructions import distributions, networks, numbers
+from rlcpu.nn.learning.instructions.chunk import Chunk
 from rlcpu.nn.tape.program import Function
 
 Compute = Callable[[Any, Any], None]

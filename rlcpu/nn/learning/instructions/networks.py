@@ -3,9 +3,9 @@
 A network whose input is a column of `Ones` has an instruction of its own, "network_of_ones": it
 gets the first layer's outputs in the place of the input.
 
-An instruction runs for a `chunk` of samples (`rlcpu.nn.tape.instructions.chunk.Chunk`). Outside of
-networks, `chunk.rows[k]` has number k of each sample, and `chunk.slopes[k]` the derivatives of the
-loss with respect to it; a network works in `units`, where a sample is a row
+An instruction runs for a `chunk` of samples (`rlcpu.nn.learning.instructions.chunk.Chunk`). Outside
+of networks, `chunk.rows[k]` has number k of each sample, and `chunk.slopes[k]` the derivatives of
+the loss with respect to it; a network works in `units`, where a sample is a row
 (`rlcpu.nn.network.passes`). `application` is one use of a network, `operand` some numbers of a
 sample that go into it (see `rlcpu.nn.tape.program`). Of an application `inputs` counts the
 operands, and `first` is the number of the first; `by_parameters` and `by_inputs` tell whether
@@ -23,6 +23,7 @@ from rlcpu.kernels.compiler.compile import inline
 from rlcpu.kernels.machine.memory import array_at, part, shifted
 from rlcpu.nn.layers.embedding import add_slopes, sum_ones
 from rlcpu.nn.layers.rows import copy, fill
+from rlcpu.nn.learning.instructions.chunk import floats_at
 from rlcpu.nn.network import passes
 from rlcpu.nn.network.packed import (
     copy_rows,
@@ -34,7 +35,6 @@ from rlcpu.nn.network.packed import (
 )
 from rlcpu.nn.network.passes import ADDED, BY_INPUTS, OVERWRITTEN, Time
 from rlcpu.nn.network.scaling import scaled
-from rlcpu.nn.tape.instructions.chunk import floats_at
 from rlcpu.nn.tape.program import FROM_COLUMN, FROM_ROWS
 
 
