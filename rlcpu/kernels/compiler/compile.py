@@ -87,7 +87,8 @@ def outline(
 ) -> Any:
     """Decorator: as `inline`, but called: what a kernel uses from several places is optimised once.
 
-    A call passes arrays and tuples number by number; `calls.function_of` is for large tuples.
+    A call passes arrays and tuples number by number; what is much is a struct, see
+    `rlcpu.kernels.machine.structs`.
     """
     if function is None:
         return functools.partial(outline, exact=exact, plain=plain)

@@ -38,7 +38,7 @@ from rlcpu.kernels.machine.matmul import (
     product_of_few,
     sum_of_rows,
 )
-from rlcpu.kernels.machine.memory import address, load, part, shifted
+from rlcpu.kernels.machine.memory import address, load, part, place_of, pointer_to, shifted
 from rlcpu.kernels.machine.vectors import lowest_bit, nonzero_bits, width
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
@@ -80,7 +80,7 @@ _NONE, _ONE = np.uint64(0), np.uint64(1)
 class NonzeroLists(NamedTuple):
     """Lists of nonzeros of all samples, one after the other."""
 
-    numbers: Any  # (samples * capacity,) whole numbers, in the memory of saved units
+    numbers: Any  # pointer to (samples * capacity) whole numbers, in the memory of saved units
     capacity: Any  # numbers of a list; 0 where a layer does not look for zeros
 
 
@@ -102,9 +102,7 @@ def make_nonzeros_of(dtype: type) -> Callable[..., Any]:
     def nonzeros_of(step, work):
         # Sums are of rows of weights: transposed ones have a column for each input.
         capacity = 0 if step.is_transposed != 0 else capacity_for(step.width_in)
-        return NonzeroLists(
-            part(saved_of(step, work), 0, capacity * work.samples).view(whole), capacity
-        )
+        return NonzeroLists(pointer_to(place_of(saved_of(step, work), 0), whole(0)), capacity)
 
     return nonzeros_of
 
@@ -169,10 +167,15 @@ def sum_weights(step, work, lists, floor):
     width, inputs, outputs = step.width_out, inputs_of(step, work), outputs_of(step, work)
     weights, biases = as_matrix(parameters_of(step, work), width), repeated(biases_of(step, work))
     for i in range(work.samples):
-        row, out = address(row_at(inputs, i, step.width_in)), repeated(row_at(outputs, i, width))
-        places, bounds = address(lists.numbers), bounds_of(lists, i)
         sum_of_rows(
-            places, bounds, left=row, right=weights, start=biases, out=out, size=width, floor=floor
+            lists.numbers,
+            bounds_of(lists, i),
+            left=address(row_at(inputs, i, step.width_in)),
+            right=weights,
+            start=biases,
+            out=repeated(row_at(outputs, i, width)),
+            size=width,
+            floor=floor,
         )
 
 
@@ -255,7 +258,7 @@ def add_nonzero_gradients(step, work, slopes, lists):
     gradients = as_matrix(gradients_of(step, work), step.columns)
     for i in range(work.samples):
         row, slope = address(row_at(inputs, i, step.width_in)), repeated(row_at(slopes, i, width))
-        add_to_rows(address(lists.numbers), bounds_of(lists, i), row, slope, gradients, width)
+        add_to_rows(lists.numbers, bounds_of(lists, i), row, slope, gradients, width)
 
 
 @inline_source

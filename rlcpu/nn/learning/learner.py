@@ -124,6 +124,8 @@ class Learner:
     last_call: UpdateArguments | None = None
     _space_sizes: tuple[int, ...] = ()
     _code: int = 0  #: address of the function that the workers of an update run
+    _call: Any = None  #: calls it
+    _last_settings: Any = (None, None)  #: what the last `UpdateSettings` were made of, and these
 
     def __init__(
         self,
@@ -241,7 +243,7 @@ class Learner:
     def discard(self) -> None:
         """Make new arrays after an interrupted update: its threads may still write to the old."""
         self.learnt = copy.deepcopy(self.learnt)
-        self.counters = self.counters.copy()
+        self.counters, self._last_settings = self.counters.copy(), (None, None)
         self._pairs = self._pair_arrays()
         self.space = None
 
@@ -397,7 +399,7 @@ class Learner:
         The kernel has addresses of the arrays that `alive` holds. A thread holds them too, for
         after an interrupt nobody waits for its end.
         """
-        update, settings = _UPDATE(self._code), frame.settings
+        update, settings = self._call, frame.settings
         num_steps = settings.epochs * -(-frame.batch.size // settings.minibatch)
         workers = 1 if self._updates_alone else self._workers_for(settings, num_steps)
 
@@ -464,13 +466,22 @@ class Learner:
     # ------------------------------------------------------------ what kernels are given
 
     def _settings_of(self, options: LearnerSettings, rates: Array, count: int) -> UpdateSettings:
-        """Return the settings of an update of `count` samples for kernels."""
+        """Return the settings of an update of `count` samples for kernels.
+
+        They are those of the last update where they depend on nothing that has changed: to pack
+        them takes as long as to learn from a small minibatch.
+        """
+        sources = options._replace(learning_rate=0.0), count, self.tape, *self.key.tolist()
+        last_sources, last = self._last_settings
+        if sources == last_sources and last.counters is self.counters:
+            last.learning_rates[...] = rates
+            return last
         real, size = self.dtype, self.learnt.parameters.size
         minibatch = min(options.minibatch_size, count)
         part, chunk = parts_of(minibatch, size, options.sequence_length)
         # The statistic whose mean ends the call where it goes beyond the limit.
         watched, limit = options.watched(self.tape.statistics[0])
-        return UpdateSettings.of(real=real)(
+        settings = UpdateSettings.of(real=real)(
             epochs=options.epochs,
             minibatch=minibatch,
             part=part,
@@ -498,6 +509,8 @@ class Learner:
             # as long as a look for every 16 of its samples times parameters.
             patience=LOOKS_OF_MILLISECOND + part * size // 16,
         )
+        self._last_settings = sources, settings
+        return settings
 
     def _state_arrays(self, states: Mapping[str, Any], count: int, length: int) -> list[Any]:
         """Return for each network None, or its states (count / length, size), after checks.
@@ -550,7 +563,7 @@ class Learner:
         self._code = machine_code.link(
             self._program, self._tables, self.tape, kinds, self._plans, self.dtype, has_helper
         )
-        self._is_linked = True
+        self._call, self._is_linked = _UPDATE(self._code), True
 
     def compile(self) -> None:
         """Compile or load the functions that an update calls, without an update."""
@@ -562,8 +575,9 @@ class Learner:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out scratch memory, and what belongs to this process: addresses, a child."""
-        left_out = "compiling_process", "_code", "last_call", "space"
-        return {**self.__dict__, **dict.fromkeys(left_out), "_pairs": {}, "_is_linked": False}
+        left_out = "compiling_process", "_call", "last_call", "space"
+        state = {**self.__dict__, **dict.fromkeys(left_out), "_pairs": {}, "_is_linked": False}
+        return {**state, "_last_settings": (None, None)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rlcpu.kernels.compiler.compile import inline, inline_source, kernel, outline
+from rlcpu.kernels.compiler.compile import inline, inline_source, kernel, outline, prefer_small_code
 from rlcpu.kernels.machine.memory import call_at, part
 from rlcpu.kernels.machine.random import mix
 from rlcpu.kernels.machine.structs import Struct, Whole
@@ -64,6 +64,7 @@ def choose_minibatches(share, minibatches, epoch, phase, frame):
     Positions in the batch are written to `space.indices`, and moments of the columns that
     minibatches standardise to `space.moments`.
     """
+    prefer_small_code()
     settings, indices = frame.settings, frame.space.indices
     for shift in range(minibatches):
         item = item_of(share, minibatches, shift)
@@ -157,6 +158,7 @@ def compute_gradients(turn, frame):
     For each, the instructions of the update run forward, and backward in the opposite order, on a
     chunk of samples at a time.
     """
+    prefer_small_code()
     space, settings, program = frame.space, frame.settings, frame.program
     worker, real, instructions = turn.worker, space.gradients.dtype.type, program.instructions
     height, num_parameters = program.heights[turn.update], space.num_parameters
@@ -239,6 +241,7 @@ def make_step_slices(dtype: type) -> Callable[..., None]:
         They stop before a step whose loss or gradient is not finite, and where the statistic of
         `stop_above` is too large.
         """
+        prefer_small_code()
         space, settings = frame.space, frame.settings
         norm = norm_of(part(space.squares, turn.first_slice, turn.slices))
         is_finite = are_finite(norm, total_of(space.sums, turn.parts, 0))
@@ -297,6 +300,7 @@ def write_slice(number, moves_targets, frame):
             neither copies nor a target, and targets[k] is -1 for a network without a target; its
             packed parameters lie behind free[k] others.
     """
+    prefer_small_code()
     layout, space, parameters = frame.layout, frame.space, frame.learnt.parameters
     here = layout.slices[number]
     k, begin, size = here.network, here.begin, here.end - here.begin
@@ -369,6 +373,7 @@ def exceeds_limit(turn, frame):
 @outline
 def report(turn, norm, frame):
     """Add a minibatch's means of loss and statistics, and the norm, to the report."""
+    prefer_small_code()
     space, row, count = frame.space, turn.update, frame.space.num_sums
     for k in range(count):
         space.report[row, k] += total_of(space.sums, turn.parts, k) / turn.samples
@@ -392,6 +397,7 @@ def make_update(dtype: type) -> Callable[..., None]:
 
         It waits after each phase until the items of all phases so far, `done`, are done.
         """
+        prefer_small_code()
         frame = share.frame
         layout, space, settings = frame.layout, frame.space, frame.settings
         count, size, patience = space.size, settings.minibatch, settings.patience
