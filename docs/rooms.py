@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 #: Sizes of boxes in pixels, and the space between them.
-WIDTH, HEIGHT, BETWEEN, ABOVE = 118, 40, 12, 46
+WIDTH, HEIGHT, BETWEEN, ABOVE = 118, 40, 12, 34
 #: Files beside the packages that are no room of a reader: what the others show and name.
 LEFT_OUT = ("_settings", "backends", "palette", "policies", "terminal", "translation", "__main__")
 

@@ -43,14 +43,16 @@ def test_there_are_walks() -> None:
 
 
 @pytest.mark.parametrize("walk", WALKS)
-def test_each_stop_of_a_walk_is_named_on_the_way(walk: str) -> None:
-    """By one of the functions before, or elsewhere in their files, which compile it by address."""
+def test_each_stop_of_a_walk_is_used_on_the_way(walk: str) -> None:
+    """In a file of the stops before, or in its own, which compiles it, or gives it another name."""
     stops = WALKS[walk]
     for k, (path, name) in enumerate(stops):
         assert source_of(path, name), name
-        earlier = " ".join((ROOT / each).read_text("utf-8") for each, _ in stops[:k])
-        called = name.rpartition(".")[2]
-        assert not k or re.search(rf"\b{called}\b", earlier), f"{name}: nobody before calls it"
+        used = name.rpartition(".")[2]
+        files = dict.fromkeys(each for each, _ in stops[: k + 1])
+        texts = [(ROOT / each).read_text("utf-8") for each in files]
+        uses = re.findall(rf"(?<!def )\b{used}\b", " ".join(texts))
+        assert uses or not k, f"{name}: nobody uses it"
 
 
 def test_other_names_of_the_page_are_there() -> None:

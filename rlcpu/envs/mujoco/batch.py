@@ -15,17 +15,21 @@ import numpy as np
 from numba import types
 
 from rlcpu.envs.contract.policies import PolicyCode
-from rlcpu.envs.engine.episode import PENDING, Episode, make_step_episode
+from rlcpu.envs.engine.episode import PENDING, SIZE, Episode, begin_of, make_step_episode
 from rlcpu.envs.engine.form import EPISODES, FAULTS, LENGTHS, NUM_SUMS, RETURNS, SQUARES
 from rlcpu.envs.mujoco.job import FORWARD, RESTART, STEP, RolloutJob, StepJob
 from rlcpu.envs.mujoco.physics import STEPS, TASK_FORWARD, TASK_RESET, TASK_STEP
 from rlcpu.envs.mujoco.policy import make_policy
-from rlcpu.kernels.compiler.compile import EXACT, c_function, inline
+from rlcpu.kernels.compiler.compile import EXACT, c_function, inline, tuple_of
+from rlcpu.kernels.compiler.scopes import ANY
 from rlcpu.kernels.machine.memory import call_at, shifted
+from rlcpu.kernels.machine.rows import store_rows
 
-u32, none = np.uint32, np.uint8(0)
-#: Returns are summed in float64, whatever the dtype of the environments.
-step_episode = make_step_episode(np.float64, same_step=True)
+#: Numbers of the dtypes of the job's arrays, which comparisons keep.
+pending, nothing, none = np.uint32(PENDING), np.uint32(0), np.uint8(0)
+#: Numbers of episodes are float64, whatever the dtype of the environments.
+begin, step_episode = begin_of(np.float64), make_step_episode(np.float64, same_step=True)
+load_episode, store_episode = tuple_of(Episode, SIZE), store_rows(SIZE, ANY)
 
 
 @functools.cache
@@ -60,17 +64,27 @@ def copy_rounded(target, source, dtype):
 
 
 @inline(exact=True)
-def take_step(m, d, i, memory, dtype):
-    """Step simulation i with the action in `applied_actions`; return the `EpisodeStep`.
+def start_episode(m, d, i, memory):
+    """Draw a new state of simulation i, and begin to count its steps and what else is counted."""
+    call_at(memory.task, (m, d, i, memory, np.int64(TASK_RESET)))
+    memory.elapsed[i] = nothing
+    store_episode(memory.episodes[i], 1, 0, begin)
 
-    An episode that has ended is followed by a new one at once, whose state the caller makes.
+
+@inline(exact=True)
+def take_step(m, d, i, memory, dtype, same_step):
+    """Step simulation i with the action in `applied_actions`; return its `EpisodeStep`.
+
+    An episode that has ended begins anew, with `same_step`, or waits for its reset.
     """
     call_at(memory.task, (m, d, i, memory, np.int64(TASK_STEP)))
-    terminates, truncates = memory.step_ended[i, 0] != none, memory.step_ended[i, 1] != none
-    episode, elapsed, limit = Episode(memory.returns[i]), memory.elapsed[i], u32(memory.limit)
-    reward = dtype(memory.step_rewards[i])
-    end = step_episode(episode, elapsed, reward, terminates, truncates, limit)
-    memory.elapsed[i], memory.returns[i] = end.next_elapsed, end.next_episode.total
+    episode, elapsed = load_episode(memory.episodes[i]), memory.elapsed[i]
+    ends, cuts = memory.step_ended[i, 0] != none, memory.step_ended[i, 1] != none
+    reward = np.float64(dtype(memory.step_rewards[i]))  # what is counted is what is returned
+    end = step_episode(episode, elapsed, reward, ends, cuts, np.uint32(memory.limit))
+    waits = end.begins and not same_step
+    memory.elapsed[i] = pending if waits else end.next_elapsed
+    store_episode(memory.episodes[i], 1, 0, end.episode if waits else end.next_episode)
     memory.streams[i, STEPS] += np.uint64(1)
     return end
 
@@ -89,20 +103,17 @@ def _make_run_once(real: type) -> Any:
         if mode == RESTART:
             restarts = job.mask[i] != none
         else:  # the step of an episode that has finished is its reset, but for same-step autoreset
-            restarts = memory.elapsed[i] == u32(PENDING) and not job.same_step
+            restarts = memory.elapsed[i] == pending and not job.same_step
         if mode == STEP and not restarts:
             for k in range(action.size):
                 action[k] = job.actions[i * action.size + k]
-            end = take_step(m, d, i, memory, real)
+            end = take_step(m, d, i, memory, real, job.same_step)
             reward, terminated, truncated = real(end.reward), end.terminated, end.truncated
             restarts = end.begins and job.same_step
             if restarts:
                 copy_rounded(shifted(job.finals, place), observation, real)
-            elif end.begins:  # at its next step
-                memory.elapsed[i], memory.returns[i] = u32(PENDING), end.episode.total
         if restarts:
-            call_at(memory.task, (m, d, i, memory, np.int64(TASK_RESET)))
-            memory.elapsed[i], memory.returns[i] = u32(0), 0.0
+            start_episode(m, d, i, memory)
         copy_rounded(shifted(job.last, place), observation, real)
         if mode == STEP:
             job.rewards[i] = reward
@@ -133,14 +144,14 @@ def _make_run_rollout(
             if records:
                 fault += copy_rounded(shifted(job.observations, at * size), observation, real)
             fault += choose(i, at, job, policy, scratch)
-            end = take_step(m, d, i, memory, real)
-            fault += end.reward * 0.0
+            end = take_step(m, d, i, memory, real, True)
+            reward, total = real(end.reward), end.episode.total
+            fault += reward * 0.0
             if records:
-                job.rewards[at] = real(end.reward)
+                job.rewards[at] = reward
                 job.flags[at] = np.uint8(end.terminated)
                 job.flags[num_steps * num_envs + at] = np.uint8(end.truncated)
             if end.begins:
-                total = end.episode.total
                 sums[EPISODES] += 1.0
                 sums[RETURNS] += total
                 sums[SQUARES] += total * total
@@ -149,7 +160,7 @@ def _make_run_rollout(
                     job.totals[at] = real(total)
                     job.lengths[at] = end.elapsed
                     fault += copy_rounded(shifted(job.finals, at * size), observation, real)
-                call_at(memory.task, (m, d, i, memory, np.int64(TASK_RESET)))
+                start_episode(m, d, i, memory)
         for k in range(size):
             fault += observation[k] * 0.0
         if records:

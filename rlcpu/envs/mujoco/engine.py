@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rlcpu.envs.contract.policies import Policy, mark_of, version_of
 from rlcpu.envs.contract.unfit import describe_fault, refuse_policy
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
-from rlcpu.envs.engine.episode import PENDING
+from rlcpu.envs.engine.episode import FIELDS, PENDING, TOTAL, begin_of
 from rlcpu.envs.engine.faults import check_rollout
 from rlcpu.envs.engine.form import FAULTS, NUM_SUMS, Records
 from rlcpu.envs.engine.frames import pack_policy
@@ -35,6 +35,8 @@ from rlcpu.kernels.machine.random import splitmix64
 from rlcpu.kernels.machine.threads import default_num_threads
 
 Array = npt.NDArray[Any]
+#: Names in checkpoints of the numbers of an `Episode`.
+_COUNTED = ["returns" if name == "total" else name for name in FIELDS]
 
 
 class MuJoCoEngine(Engine):
@@ -45,7 +47,7 @@ class MuJoCoEngine(Engine):
         param_numbers: (num_params,) float64, the run-time numbers of its parameters.
         observation, measured: of the present states; these arrays and those below are described in
             `rlcpu.envs.mujoco.job.TaskMemory`.
-        elapsed_steps, returns, streams: of the running episodes.
+        elapsed_steps, episodes, streams: of the running episodes.
         unstable, unstable_before: (N,) uint32, how often each simulation was unstable up to now,
             and up to the last step.
         model_rows, nominal_rows: the model's varied fields, as they are and as users set them.
@@ -65,7 +67,8 @@ class MuJoCoEngine(Engine):
         self.observation = np.zeros((n, code.observation_size))
         self.measured = np.zeros((n, code.measure_size))
         self.elapsed_steps = np.full(n, PENDING, np.uint32)
-        self.returns, self.unstable = np.zeros(n), np.zeros(n, np.uint32)
+        self.episodes = np.tile(begin_of(np.float64), (n, 1))  # see `TaskMemory`
+        self.unstable = np.zeros(n, np.uint32)
         self.unstable_before = self.unstable.copy()
         self.streams = np.zeros((n, 4), np.uint64)  # see `rlcpu.envs.mujoco.physics.POLICY_KEY`
         self.uniforms = np.zeros((n, code.reset_draws))
@@ -117,7 +120,7 @@ class MuJoCoEngine(Engine):
         """Return the engine's arrays as compiled functions take them."""
         names = ("observation_size", "action_size", "measure_size", "reset_draws")
         arrays = (
-            *("param_numbers", "observation", "measured", "returns", "streams", "unstable"),
+            *("param_numbers", "observation", "measured", "episodes", "streams", "unstable"),
             *("uniforms", "model_rows", "nominal_rows", "applied_actions"),
             *("step_rewards", "step_ended"),
         )
@@ -253,7 +256,7 @@ class MuJoCoEngine(Engine):
     def resume(self) -> None:
         """Make finished episodes running ones, which go on in their last states."""
         finished = self.finished()
-        self.returns[finished] = 0.0
+        self.episodes[finished] = begin_of(np.float64)
         self.elapsed_steps[finished] = 0
 
     def state(self) -> dict[str, Array]:
@@ -265,7 +268,7 @@ class MuJoCoEngine(Engine):
             "observation": self.observation,
             "measured": self.measured,
             "elapsed": self.elapsed_steps,
-            "returns": self.returns,
+            **{name: self.episodes[:, k] for k, name in enumerate(_COUNTED)},
             "words": self.streams,
             "unstable": self.unstable,
             **self.carried_arrays(),
@@ -283,7 +286,7 @@ class MuJoCoEngine(Engine):
 
     def get_returns(self) -> Array:
         """Return a copy of the returns so far of the running episodes, (N,)."""
-        return self.returns.copy()
+        return self.episodes[:, TOTAL].copy()
 
     def get_params(self) -> dict[str, Array]:
         """Return copies of the model's fields that vary, (N, *shape) or (N,), by name."""

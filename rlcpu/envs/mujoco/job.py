@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlcpu.envs.engine.episode import SIZE
 from rlcpu.envs.engine.frames import KernelPolicy
 from rlcpu.kernels.machine.structs import Array, Flag, Reference, Struct, Whole
 
@@ -33,9 +34,10 @@ class TaskMemory(Struct):
     observation = Array(np.float64, "num_envs", "observation_size")  #: of the present states
     #: What `measure` returned after the last step or reset.
     measured = Array(np.float64, "num_envs", "measure_size")
-    #: Steps and returns of the running episodes so far; `PENDING` steps of one that has finished.
+    #: Of the running episodes: steps so far, see `rlcpu.envs.engine.episode`, and the numbers of an
+    #: `Episode`.
     elapsed = Array(np.uint32, "num_envs")
-    returns = Array(np.float64, "num_envs")
+    episodes = Array(np.float64, "num_envs", SIZE)
     streams = Array(np.uint64, "num_envs", 4)  #: see `rlcpu.envs.mujoco.physics.POLICY_KEY`
     unstable = Array(np.uint32, "num_envs")  #: how often MuJoCo has found a simulation unstable
     uniforms = Array(np.float64, "num_envs", "reset_draws")  #: random numbers of the last reset
