@@ -211,8 +211,7 @@ def sum_ones(units, network, samples, i, bounds, columns):
 
     Args:
         units: of the network, see `rlcpu.nn.network.passes`; a forward pass with `is_summed` goes
-        on from
-            these.
+            on from these.
         network: a `Packed`, whose `table[0]` is the first layer's step.
         samples: how many samples `units` has.
         i: the sample.

@@ -346,7 +346,7 @@ class Learner:
                 the column `starts` too. Above 0, an episode begins there, from a state of zeros.
                 Below 0, no derivative goes further back: the steps before only make the state.
             **steps: fields of `rlcpu.nn.learning.settings.LearnerSettings`, `learning_rate` at
-            least.
+                least.
 
         Returns:
             Means over the gradient steps: of each update's loss, by the name of its function, of
