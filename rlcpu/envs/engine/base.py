@@ -10,7 +10,7 @@ An environment "waits for its reset" after its episode has ended and before the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -443,6 +443,11 @@ class Engine(Carrying):
         columns = (each.tolist() if each.ndim == 1 else [*each] for each in params.values())
         rows = zip(*columns, strict=True)
         return [self.dynamics.shown_params(dict(zip(params, row, strict=True))) for row in rows]
+
+
+#: Makes the runner of a `LaneEngine` and a policy. `rlcpu.envs.rollout.collect` enters what does,
+#: which knows how policies act, and lies above engines.
+make_lane_runner: Callable[[Any, Policy], Runner] = NotImplemented
 
 
 class Runner:

@@ -9,13 +9,14 @@ every loop has whole blocks; they run like the others. In this module "rows" of 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.contract.policies import Policy
+from rlcpu.envs.engine import base
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.episode import PENDING, SIZE, TOTAL, begin_of
 from rlcpu.envs.engine.lane import (
@@ -38,10 +39,6 @@ from rlcpu.kernels.machine.threads import launch, launcher
 Array = npt.NDArray[Any]
 #: An array is made in two thirds of the time if it is given a dtype, not a type.
 _FLOAT, _BOOL = np.dtype(np.float32), np.dtype(np.bool_)
-
-#: Makes the runner of an engine and a policy: `rlcpu.envs.rollout.lane_runner` enters its class,
-#: which knows how policies act, and lies above engines.
-make_lane_runner: Callable[[Any, Policy], Runner] = NotImplemented
 
 
 class LaneEngine(Engine):
@@ -174,7 +171,7 @@ class LaneEngine(Engine):
 
     def make_runner(self, policy: Policy) -> Runner:
         """Return the runner of a policy; see `Engine.runner`."""
-        return make_lane_runner(self, policy)
+        return base.make_lane_runner(self, policy)
 
     # ------------------------------------------------------------ states
 

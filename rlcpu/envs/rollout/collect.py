@@ -8,14 +8,23 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.contract.policies import Policy, as_deterministic
+from rlcpu.envs.engine import base
 from rlcpu.envs.engine.base import Engine
 from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.vector_env import VectorEnv
-from rlcpu.envs.rollout import lane_runner as lane_runner  # enters what makes runners
 from rlcpu.envs.rollout.results import Rollout, Statistics
 from rlcpu.kernels.checks import check_count
 
 __all__ = ["Rollout", "Statistics", "collect", "simulate"]
+
+
+def _make_lane_runner(engine: Any, policy: Policy) -> base.Runner:
+    from rlcpu.envs.rollout.lane_runner import LaneRunner
+
+    return LaneRunner(engine, policy)
+
+
+base.make_lane_runner = _make_lane_runner
 
 
 def collect(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from rlcpu.envs.contract.policies import Policy, mark_of, version_of
-from rlcpu.envs.engine import lanes
 from rlcpu.envs.engine.base import Runner
 from rlcpu.envs.engine.faults import check_rollout, check_simulation
 from rlcpu.envs.engine.form import NUM_SUMS, Records
@@ -115,6 +114,3 @@ class LaneRunner(Runner):
     def simulating(self) -> Rollouts:
         """Return the kernels that record sums alone."""
         return simulate_kernels(self.engine.code, self.engine.scalar_type, self._code)
-
-
-lanes.make_lane_runner = LaneRunner
