@@ -181,7 +181,6 @@ def convolution(channels: int, is_learnt: bool) -> Job:
     units[:] = np.random.default_rng(0).normal(size=units.size)
     slopes = aligned_zeros(((IMAGES + 1) * plan.slopes,), np.float32)
     arrays = (
-        packed.address,
         units,
         slopes,
         np.zeros_like(packed.parameters),
@@ -197,4 +196,8 @@ def convolution(channels: int, is_learnt: bool) -> Job:
             passes.backward(network, units, slopes, gradients, IMAGES, False, time, mode)
 
     products = IMAGES * (SIDE - WINDOW + 1) ** 2 * (WINDOW * channels) ** 2
-    return Job(lambda: run(*arrays, is_learnt), work=2.0 * products * (3 if is_learnt else 1))
+    # The job keeps the packed network alive.
+    return Job(
+        lambda: run(packed.address, *arrays, is_learnt),
+        work=2.0 * products * (3 if is_learnt else 1),
+    )

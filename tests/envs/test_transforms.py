@@ -397,5 +397,5 @@ def test_stacked_positions_are_learnt_without_memory() -> None:
         observation_space=Box(-5.0, 5.0, (2,)),
     )
     agent = rlcpu.train.PPO(stack_observations(blind, 2), seed=0)
-    agent.learn(40_000)
+    agent.learn(80_000)
     assert agent.evaluate(20, seed=1).mean() > 300.0

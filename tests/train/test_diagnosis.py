@@ -295,10 +295,18 @@ def test_it_changes_nothing_that_is_learnt(kind: Any, options: dict[str, Any]) -
         np.testing.assert_equal(array, expected)
 
 
-@pytest.mark.parametrize(("kind", "env"), [(PPO, "CartPole-v1"), (SAC, "Pendulum-v1")])
-def test_a_file_is_told_the_same(kind: Any, env: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("kind", "env", "settings"),
+    [
+        (PPO, "CartPole-v1", {"value_coefficient": 0.0}),
+        (SAC, "Pendulum-v1", {"learning_rate": 0.3}),
+    ],
+)
+def test_a_file_is_told_the_same(
+    kind: Any, env: str, settings: dict[str, float], tmp_path: Any
+) -> None:
     """Of an agent with values that differ from what was observed, and settings that hamper."""
-    agent = kind(env, seed=0, num_threads=1, **{**TINY[kind], "learning_rate": 0.3})
+    agent = kind(env, seed=0, num_threads=1, **{**TINY[kind], **settings})
     agent.learn(1500)
     agent.save(tmp_path / "agent.npz")
     loaded = kind.load(tmp_path / "agent.npz", num_threads=1)

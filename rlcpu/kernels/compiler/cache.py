@@ -79,7 +79,7 @@ def _compiler_version() -> str:
 
     versions = __version__, numba.__version__, llvmlite.__version__, np.__version__
     digest = hashlib.sha256(repr(versions).encode())
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
         if any(name in source for name in _TEACHERS):
