@@ -199,13 +199,13 @@ plt.show()
 # %% [markdown]
 # The library's own kernels add what an environment needs around its step: random numbers, the ends
 # of episodes, new episodes. They are made by `kernel`, which keeps the machine code on disk under
-# a hash of everything that it was made from, and which looks for float64 in float32 code. A whole
-# number that meets a real one is enough to widen it, and is refused with its line:
+# a hash of everything that it was made from, and which looks for float64 in float32 code: one such
+# number widens all that it meets, and is refused with its line:
 
 
 # %%
 def careless(x):
-    return 2 * x + 1.0
+    return np.float64(2.0) * x + 1.0
 
 
 careless32 = specialise(careless, np.float32)
