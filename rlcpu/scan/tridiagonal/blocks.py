@@ -1,11 +1,9 @@
 """What kernels are told of systems, and what a lane function sees of them.
 
-A lane is a system, or a chunk of a long one. A block has as many lanes as a cache line has numbers,
-and a row of it is a vector: equation k of each lane. Where registers are shorter a row takes
-several, which LLVM computes side by side: each equation waits for the one before, and with AVX2 a
-row of one register takes 1.3 times as long. A lane function, plain Python, computes the rows of one
-block; `panels` fills blocks and calls it. Arrays are (outer, n, inner): equations along the axis of
-n, systems along the other two.
+A lane is a system, or a chunk of a long one. A block has as many lanes as a row has numbers, which
+is a vector: equation k of each lane. A lane function, plain Python, computes the rows of one block;
+`panels` fills blocks and calls it. Arrays are (outer, n, inner): equations along the axis of n,
+systems along the other two.
 """
 
 from __future__ import annotations
@@ -15,9 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlcpu.kernels.machine.memory import LINE
 from rlcpu.kernels.machine.structs import Array, Flag, Reference, Struct, Whole, Wholes
+from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 
 INPUTS = 5  # inputs of a lane function at most
+#: Registers of a row, and its bytes. Each equation waits for the one before: of two registers one
+#: is computed meanwhile, and with AVX2 a row of one takes 1.3 times as long. A row is no longer
+#: than a cache line, which a register of AVX-512 fills.
+ROW = 2 if 2 * VECTOR_BYTES <= LINE else 1
+ROW_BYTES = ROW * VECTOR_BYTES
 
 
 class LaneInput(NamedTuple):

@@ -16,12 +16,11 @@ import numpy as np
 from numba import prange
 
 from rlcpu.kernels.compiler.compile import EXACT
-from rlcpu.kernels.machine.memory import LINE
 from rlcpu.kernels.machine.threads import for_cores, launch
 from rlcpu.scan.arguments import Array, is_same
 from rlcpu.scan.layout import AxesOrder, layout_of
 from rlcpu.scan.tridiagonal import lanes
-from rlcpu.scan.tridiagonal.blocks import LaneInput
+from rlcpu.scan.tridiagonal.blocks import ROW_BYTES, LaneInput
 from rlcpu.scan.tridiagonal.equations import EQUATION_NUMBERS, RING_COLUMNS, solve_chunk_ends
 from rlcpu.scan.tridiagonal.panels import GRAIN, count_chunks
 from rlcpu.scan.tridiagonal.plans import Cut, LaneArguments, cut_systems, even, run
@@ -95,14 +94,14 @@ def layout_of_systems(out: Array, in_rows: bool = False) -> AxesOrder:
     elsewhere, and with `in_rows`.
     """
     layout: AxesOrder = layout_of(out, out.ndim - 1)
-    if in_rows or 1 < layout.inner < LINE // out.itemsize:
+    if in_rows or 1 < layout.inner < ROW_BYTES // out.itemsize:
         layout = layout_of(np.empty(out.shape, out.dtype), out.ndim - 1)  # never written
     return layout
 
 
 def repeats_of(layout: AxesOrder, dtype: Any) -> int:
     """Return how many numbers stand for a row that repeats one: all, of columns a line."""
-    return layout.num_steps if layout.inner == 1 else LINE // dtype.itemsize
+    return layout.num_steps if layout.inner == 1 else ROW_BYTES // dtype.itemsize
 
 
 def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None) -> tuple[bool, bool]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.compiler.compile import EXACT, inline, kernel
-from rlcpu.kernels.machine.memory import LINE, ONE_LINE, address, store
+from rlcpu.kernels.machine.memory import address, store
 from rlcpu.kernels.machine.threads import check_num_threads
 from rlcpu.kernels.machine.vectors import fill
 from rlcpu.scan.arguments import (
@@ -31,7 +31,7 @@ from rlcpu.scan.arguments import (
     common_shape,
     repeated,
 )
-from rlcpu.scan.tridiagonal.blocks import LaneFunction, LaneInput
+from rlcpu.scan.tridiagonal.blocks import ROW, ROW_BYTES, LaneFunction, LaneInput
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, layout_of_systems, repeats_of, solve_arrays
 from rlcpu.scan.tridiagonal.equations import (
     Factors,
@@ -72,8 +72,8 @@ def matrix_row(planes, k, one):
 
     All are vectors of one number repeated: the rules compute on these.
     """
-    lower, diagonal = fill(planes[LOWER, k], ONE_LINE), fill(planes[DIAGONAL, k], ONE_LINE)
-    return scaled(lower, diagonal, fill(planes[UPPER, k], ONE_LINE), one)
+    lower, diagonal = fill(planes[LOWER, k], ROW), fill(planes[DIAGONAL, k], ROW)
+    return scaled(lower, diagonal, fill(planes[UPPER, k], ROW), one)
 
 
 @inline(exact=True)
@@ -106,7 +106,7 @@ def factor_matrix(planes):
             where they are ignored; overwritten with the factors, some of which are not finite if
             the matrix is singular.
     """
-    half, last, zero = planes.shape[1] // 2, planes.shape[1] - 1, fill(planes[LOWER, 0], ONE_LINE)
+    half, last, zero = planes.shape[1] // 2, planes.shape[1] - 1, fill(planes[LOWER, 0], ROW)
     one = zero + 1.0
     # 1 * x[-1] = 0 is pending at first, so that step 0 is like others; its pivot is dropped.
     falling = rising = Pending(one, zero, zero)
@@ -130,7 +130,7 @@ def factor_matrix(planes):
 @inline(exact=True)
 def shared_factor(block, plane, k):
     """Return number k of a row of the factors, the shared array, as a vector."""
-    return fill(block.shared[plane * block.rows + k], ONE_LINE)
+    return fill(block.shared[plane * block.rows + k], ROW)
 
 
 @inline(exact=True)
@@ -157,7 +157,7 @@ def solve_factored(block, pivoting):
     The only input, and plane, 0 is rhs, overwritten with the right-hand sides of pivots. `pivoting`
     is 0, and not used but as a zero of the right type.
     """
-    half, last, zero = block.rows // 2, block.rows - 1, fill(pivoting, ONE_LINE)
+    half, last, zero = block.rows // 2, block.rows - 1, fill(pivoting, ROW)
     falling = rising = zero
     for i in range(half):
         prefetch_row(block, 1, 2 * i, i + ROWS_AHEAD)
@@ -253,7 +253,7 @@ class TridiagonalFactors:
         right, target = axis_last(rhs, axis), axis_last(result, axis)
         # Few long systems, that would fill less than half of a row, are solved in chunks, of
         # which there are no factors.
-        few = 2 * (rhs.size // rhs.shape[axis]) < LINE // self.dtype.itemsize
+        few = 2 * (rhs.size // rhs.shape[axis]) < ROW_BYTES // self.dtype.itemsize
         if self._factors is None or (few and rhs.shape[axis] >= SHORT):
             whole = [repeated(array, right.shape) for array in self._matrices]
             systems = (*whole, right, target)

@@ -22,7 +22,6 @@ import numpy as np
 
 from rlcpu.kernels.compiler.compile import inline
 from rlcpu.kernels.machine.memory import (
-    ONE_LINE,
     load,
     pointer_to,
     prefetch,
@@ -31,7 +30,7 @@ from rlcpu.kernels.machine.memory import (
     stream,
 )
 from rlcpu.kernels.machine.vectors import maximum, where, width
-from rlcpu.scan.tridiagonal.blocks import LaneFunction, LaneInput
+from rlcpu.scan.tridiagonal.blocks import ROW, LaneFunction, LaneInput
 from rlcpu.scan.tridiagonal.equations import (
     END_AFTER,
     END_BEFORE,
@@ -68,14 +67,14 @@ ROWS_AHEAD = 2  # rows between the one that is prefetched and the one that is re
 @inline(exact=True)
 def load_row(block, plane, k):
     """Return row k of a plane, a vector."""
-    first = plane * block.plane_size + k * width(block.memory, ONE_LINE)
-    return load(block.memory, first, ONE_LINE)
+    first = plane * block.plane_size + k * width(block.memory, ROW)
+    return load(block.memory, first, ROW)
 
 
 @inline(exact=True)
 def store_row(value, block, plane, k):
     """Overwrite row k of a plane."""
-    store(value, block.memory, plane * block.plane_size + k * width(block.memory, ONE_LINE))
+    store(value, block.memory, plane * block.plane_size + k * width(block.memory, ROW))
 
 
 @inline(exact=True)
@@ -83,7 +82,7 @@ def read_input(block, i, k):
     """Return row k of input i, of which the lane function has not overwritten the plane."""
     if block.begin <= k < block.end:
         source = pointer_to(block.sources[i], block.memory[0])
-        return load(source, k * block.source_steps[i], ONE_LINE)
+        return load(source, k * block.source_steps[i], ROW)
     return load_row(block, i, k)
 
 
@@ -100,19 +99,19 @@ def write_output(value, block, k):
 @inline(exact=True)
 def lane_rows(block):
     """Return the number of rows of each lane, as a vector."""
-    return load(block.extras, 0, ONE_LINE)
+    return load(block.extras, 0, ROW)
 
 
 @inline(exact=True)
 def extra_input(block, i):
     """Return extra input i of each lane, as a vector."""
-    return load(block.extras, (1 + i) * width(block.extras, ONE_LINE), ONE_LINE)
+    return load(block.extras, (1 + i) * width(block.extras, ROW), ROW)
 
 
 @inline(exact=True)
 def set_extra_output(value, block, i):
     """Set extra output i of each lane to the numbers of a vector."""
-    store(value, block.extras, (1 + i) * width(block.extras, ONE_LINE))
+    store(value, block.extras, (1 + i) * width(block.extras, ROW))
 
 
 @inline(exact=True)
@@ -127,7 +126,7 @@ def prefetch_row(block, num_inputs, call, later_row):
     """
     if not block.plan.prefetches:
         return
-    lanes, lines_across = width(block.memory, ONE_LINE), block.plan.lines_across
+    lanes, lines_across = width(block.memory, ROW), block.plan.lines_across
     is_rows = block.plan.inner == 1
     lane, row, column = 0, later_row, block.first_lane
     if lines_across > 0:

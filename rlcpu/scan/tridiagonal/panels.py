@@ -27,8 +27,6 @@ from numba import prange, types
 
 from rlcpu.kernels.compiler.compile import EXACT, c_function, inline, outline
 from rlcpu.kernels.machine.memory import (
-    LINE,
-    ONE_LINE,
     call_at,
     fence,
     load,
@@ -43,7 +41,7 @@ from rlcpu.kernels.machine.memory import (
 )
 from rlcpu.kernels.machine.threads import for_cores
 from rlcpu.kernels.machine.vectors import fill, width
-from rlcpu.scan.tridiagonal.blocks import INPUTS, NO_EXTRAS, LaneBlock, SolvePlan
+from rlcpu.scan.tridiagonal.blocks import INPUTS, NO_EXTRAS, ROW, ROW_BYTES, LaneBlock, SolvePlan
 
 GRAIN = 2**14  # numbers from which a second core is worth waking
 PARTS = 64  # that cores take in turn
@@ -90,7 +88,7 @@ def gather_rows(source, place, starts, lists, plane, rows):
     the fill value.
     """
     plane[0] = place.fill_value
-    fill_value, lanes, ends = plane[0], width(plane, ONE_LINE), lists.stop  # of the plane's dtype
+    fill_value, lanes, ends = plane[0], width(plane, ROW), lists.stop  # of the plane's dtype
     # Numbers before `first` and from `ends` on are never read, see `LaneInput.neighbour`.
     first = 0
     if place.neighbour < 0:
@@ -102,9 +100,9 @@ def gather_rows(source, place, starts, lists, plane, rows):
     for k in range(0, rows, step):
         tile = shifted(plane, k * lanes)
         if k >= first and k + step <= least:
-            load_tile(source, starts, k, tile, ONE_LINE)
+            load_tile(source, starts, k, tile, ROW)
         else:
-            load_tile(source, starts, k, tile, ONE_LINE, (first, ends), fill_value)
+            load_tile(source, starts, k, tile, ROW, (first, ends), fill_value)
     if first > 0:  # chunks that do not begin their system have a neighbour there
         for lane in range(lanes):
             if lists.first[lane] == 0:
@@ -117,13 +115,13 @@ def scatter_rows(plane, target, starts, ends):
 
     `starts` and `ends` point to where each lane begins in `target`, and to its number of rows.
     """
-    lanes = width(plane, ONE_LINE)
+    lanes = width(plane, ROW)
     least = smallest_and_largest(ends, lanes)[0]  # rows that all lanes have; the rest comes last
     step = width(plane, 1)  # rows of a tile
     whole = least // step * step
     for k in range(0, whole, step):
-        store_tile(shifted(plane, k * lanes), target, starts, k, ONE_LINE)
-    store_tile(shifted(plane, whole * lanes), target, starts, whole, ONE_LINE, least - whole)
+        store_tile(shifted(plane, k * lanes), target, starts, k, ROW)
+    store_tile(shifted(plane, whole * lanes), target, starts, whole, ROW, least - whole)
     for lane in range(lanes):
         for k in range(least, ends[lane]):
             target[starts[lane] + k] = plane[k * lanes + lane]
@@ -145,7 +143,7 @@ def stream_rows(plane, target, start, ends, linear, begins):
         linear: scratch that begins at a line, overwritten.
         begins: points to scratch for where each lane begins in `linear`.
     """
-    lanes, head, rows = width(plane, ONE_LINE), to_line(target, start), ends[0]
+    lanes, head, rows = width(plane, ROW), to_line(target, start), ends[0]
     count = rows * lanes
     for lane in range(lanes):
         begins[lane] = lane * rows
@@ -156,7 +154,7 @@ def stream_rows(plane, target, start, ends, linear, begins):
         target[start + i] = linear[i]
     end = head + (count - head) // lanes * lanes
     for i in range(head, end, lanes):
-        stream(load(linear, i, ONE_LINE), target, start + i)
+        stream(load(linear, i, ROW), target, start + i)
     for i in range(end, count):
         target[start + i] = linear[i]
 
@@ -173,18 +171,18 @@ def gather_columns(source, place, lists, block, plane):
     `block.begin` to `block.end`, which are read where they lie, are left out.
     """
     plane[0] = place.fill_value
-    fill_value, lanes = plane[0], width(plane, ONE_LINE)  # of the plane's dtype
+    fill_value, lanes = plane[0], width(plane, ROW)  # of the plane's dtype
     count, direct_end = block.count, max(block.begin, block.end)
     first = lists.first[0] if place.neighbour < 0 else 0
     last = lists.last[0] if place.neighbour > 0 else lists.stop[0]
     for begin, end in ((first, min(block.begin, last)), (max(first, direct_end), last)):
         for k in range(begin, end):  # lanes that are not there repeat the last one
             row = shifted(source, k * place.step)
-            numbers = load(row, 0, ONE_LINE, count, row[(count - 1) * place.lane])
+            numbers = load(row, 0, ROW, count, row[(count - 1) * place.lane])
             store(numbers, plane, k * lanes)
     for begin, end in ((0, first), (last, block.rows)):
         for k in range(begin, end):
-            store(fill(fill_value, ONE_LINE), plane, k * lanes)
+            store(fill(fill_value, ROW), plane, k * lanes)
 
 
 # ---------------------------------------------------------------- which lanes a panel has
@@ -278,7 +276,7 @@ def gather_inputs(plan, extras, addresses, scratch, here, block):
 
     Extras of its lanes become rows: of how many rows each has, and of each extra input.
     """
-    memory, lanes = scratch.memory, width(scratch.memory, ONE_LINE)
+    memory, lanes = scratch.memory, width(scratch.memory, ROW)
     for i in range(plan.num_inputs):
         place, plane = plan.places[i], shifted(memory, i * plan.plane_size)
         source, starts = pointer_to(addresses[i], memory[0]), shifted(here.starts, i * lanes)
@@ -303,7 +301,7 @@ def scatter_outputs(plan, extras, addresses, scratch, here, block):
     Direct blocks have been written already.
     """
     plane = shifted(scratch.memory, max(plan.output_plane, 0) * plan.plane_size)
-    lanes, number = width(plane, ONE_LINE), plan.num_inputs
+    lanes, number = width(plane, ROW), plan.num_inputs
     target, starts = pointer_to(addresses[number], plane[0]), shifted(here.starts, number * lanes)
     for lane in range(block.count):
         unit = block.unit + lane * block.unit_step
@@ -315,7 +313,7 @@ def scatter_outputs(plan, extras, addresses, scratch, here, block):
     if plan.inner > 1:
         step = plan.places[plan.num_inputs].step
         for k in range(block.most):
-            row = load(plane, k * lanes, ONE_LINE)
+            row = load(plane, k * lanes, ROW)
             store(row, target, starts[0] + block.lane + k * step, block.count)
     elif plan.streams and block.count == lanes:
         begin = starts[0] + block.lane
@@ -333,7 +331,7 @@ def run_panels(plan, extras, addresses, memory, lists, start, stop, failed):
     `memory` and `lists` point to scratch, of numbers and of whole numbers, `failed` to a number
     that is overwritten with whether a lane failed.
     """
-    is_rows, output, lanes = plan.inner == 1, plan.num_inputs, width(memory, ONE_LINE)
+    is_rows, output, lanes = plan.inner == 1, plan.num_inputs, width(memory, ROW)
     # In `memory`, behind the planes: failures, extras, `linear`.
     failures = shifted(memory, plan.planes_size)
     numbers = shifted(failures, lanes)
@@ -423,8 +421,8 @@ def drive(plan, extras, addresses):
     parts = min(panels, PARTS)
     failed = np.zeros(parts, np.int64)
     for i in prange(parts):
-        memory = np.empty(size + LINE, np.uint8)
-        begin = (memory.ctypes.data + LINE - 1) & -LINE
+        memory = np.empty(size + ROW_BYTES, np.uint8)
+        begin = (memory.ctypes.data + ROW_BYTES - 1) & -ROW_BYTES
         pointers = plan, extras, addresses.ctypes.data, begin, begin + lists_offset
         some_panels = panels * i // parts, panels * (i + 1) // parts
         call_at(run_at, (*pointers, *some_panels, failed.ctypes.data + 8 * i))
@@ -445,7 +443,7 @@ def block_address(function: Callable[..., Any], dtype: str) -> int:
 
     def run_block(block):
         failures = function(block, number(block.plan.pivoting))
-        store(load(block.failures, 0, ONE_LINE) + failures, block.failures, 0)
+        store(load(block.failures, 0, ROW) + failures, block.failures, 0)
 
     run_block.__name__ = function.__name__
     return c_function(run_block, (LaneBlock.of(real=number).view,), fastmath=EXACT)

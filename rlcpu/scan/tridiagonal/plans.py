@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.machine.memory import LINE, array_address
+from rlcpu.kernels.machine.memory import array_address
 from rlcpu.kernels.machine.threads import launch
 from rlcpu.scan.layout import Array
 from rlcpu.scan.tridiagonal.blocks import (
     INPUTS,
     NO_EXTRAS,
     PLACE,
+    ROW_BYTES,
     LaneFunction,
     LaneInput,
     SolvePlan,
@@ -66,7 +67,7 @@ class Cut(NamedTuple):
 
 def cut_systems(count: int, n: int, dtype: Any) -> Cut | None:
     """Return how to cut so many systems of n unknowns; None for whole ones."""
-    fills_row = count >= LINE // dtype.itemsize
+    fills_row = count >= ROW_BYTES // dtype.itemsize
     if n < LONG and (fills_row or n < SHORT):
         return None
     rows = min(max(count * n // CHUNKS, LEAST), MOST)
@@ -124,7 +125,7 @@ def plan_of(
         cut=arguments.cut,
         periodic=arguments.periodic,
         pivoting=arguments.pivoting,
-        head_bytes=-array_address(out) % LINE,
+        head_bytes=-array_address(out) % ROW_BYTES,
         has_one_length=arguments.lengths is None,
     )
     return _make_plan(lanes, out.dtype, layouts, facts)
@@ -162,7 +163,7 @@ def _make_plan(
     `layouts` has strides, in bytes, neighbour and fill value of each input and of the output.
     """
     (outer, n, inner), cut = facts.shape, facts.cut
-    vector_lanes, itemsize = LINE // dtype.itemsize, dtype.itemsize
+    vector_lanes, itemsize = ROW_BYTES // dtype.itemsize, dtype.itemsize
     num_inputs = len(layouts) - 1
     places = np.zeros(INPUTS + 1, PLACE)
     for i, (strides, *rest) in enumerate(layouts):
@@ -225,7 +226,7 @@ def _cut_columns(
     `input_bytes` are those of the inputs of one block, `head_bytes` those from the output's first
     number to a whole line; `is_large` outputs may be written past the caches.
     """
-    vector_lanes = LINE // itemsize
+    vector_lanes = ROW_BYTES // itemsize
     most_blocks = -(-inner // vector_lanes)  # of a panel: all of a group
     if groups < FEW_GROUPS:
         most_blocks = inner // vector_lanes // PANELS_ACROSS
