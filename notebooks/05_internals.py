@@ -220,7 +220,7 @@ def apply(numbers):
 try:
     apply(np.zeros(16, np.float32))
 except TypeError as error:
-    print(error)
+    print(str(error).partition(", ")[2])  # behind the file
 
 # %% [markdown]
 # ## Compiled once
