@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import types
@@ -64,6 +65,15 @@ REFUSED = {
     "table[0] = x": "writes into an object",
     "global count; count = x": "changes a global",
 }
+
+
+def test_a_print_in_the_place_of_pythons_is_told_alone(monkeypatch):
+    """Such as Ray's, which asks for more than a kernel has."""
+    original = print
+    monkeypatch.setattr("builtins.print", lambda *args: original(*args, os.environ["HOME"]))
+    with pytest.raises(TypeError, match=r"user\.py, line 12, .* uses print, which") as caught:
+        check_source(load("print(x)"), random="take a number from `rng`")
+    assert "environ" not in str(caught.value)
 
 
 @pytest.mark.parametrize("line", [*CHANGING, *REFUSED])

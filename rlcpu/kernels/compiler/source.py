@@ -98,7 +98,8 @@ def refused_lines(
             yield f"{place(code.co_filename, line, function.__name__)} {reason}"
         for _, _, value in _reads(function, code):
             plain = value.py_func if is_jitted(value) else value
-            if isinstance(plain, types.FunctionType):
+            # Ray puts a function of its own in the place of `print`, which is refused by its name.
+            if isinstance(plain, types.FunctionType) and plain is not builtins.print:
                 yield from refused_lines(plain, visited, writes, random)
 
 
@@ -125,7 +126,7 @@ def _faults(
         changes = changes or _is_changing(value)
         if next_name.startswith(f"{name}."):
             continue  # a module, of which a member is read: that one is told
-        if value is builtins.print:  # Ray puts a function of its own in this place
+        if value is builtins.print:
             yield line, f"uses {name}, which {_OUTPUT}"
         elif value is _UNDEFINED:
             yield line, f"uses {name}, which is defined nowhere"
