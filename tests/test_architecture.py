@@ -1,4 +1,4 @@
-"""The page on the plan of the package: its drawing, and walks that are in the code."""
+"""The page on how the code is laid out: its drawing, and walks that are in the code."""
 
 from __future__ import annotations
 
