@@ -17,6 +17,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import rooms  # noqa: E402
+
 PACKAGE = ROOT / "rlcpu"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -151,12 +155,7 @@ def test_setup_cfg_only_says_how_to_pack() -> None:
     assert set(config["options"]) == {"packages", "package_dir"}
 
 
-def name_of(path: Path) -> str:
-    """The name by which a file is imported."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-NAMES = {name_of(path): path for path in MODULES}
+NAMES = rooms.modules()
 
 
 @functools.cache
@@ -168,21 +167,7 @@ def tree_of(name: str) -> ast.Module:
 @functools.cache
 def imports(name: str) -> frozenset[str]:
     """Modules of the package that one imports, in functions too, but for those of its types."""
-    tree = tree_of(name)
-    types: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            types |= {each for line in node.body for each in ast.walk(line)}
-    read: set[str] = set()
-    for node in ast.walk(tree):
-        if node in types:
-            continue
-        if isinstance(node, ast.Import):
-            read |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            read |= {each if each in NAMES else node.module for each in whole}
-    return frozenset((read & NAMES.keys()) - {name})
+    return frozenset(rooms.imports_of(name))
 
 
 def test_every_part_has_its_place() -> None:

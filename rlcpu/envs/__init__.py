@@ -1,9 +1,10 @@
 """Environments, policies, and the loop that joins them.
 
 Read `contract` (what an author writes), `layout` (how memory holds it), `engine` (N environments:
-reset, step, observe), `acting` (policies in kernels) and `rollout` (`collect` and `simulate`), then
-`vector_env`, what users hold. `tasks` are environments, `transforms` change them, `gymnasium` and
-`mujoco` are engines of their own, and `checks` is `rlcpu check`.
+reset, step, observe), `acting` (policies in kernels) and `rollout` (`collect` and `simulate`).
+Users hold an `engine.vector_env`, which `registration` makes. `tasks` are environments,
+`transforms` change them, `gymnasium` and `mujoco` are engines of their own, and `checks` is `rlcpu
+check`.
 """
 
 from typing import TYPE_CHECKING

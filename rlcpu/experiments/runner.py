@@ -110,7 +110,7 @@ def run(
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     with folders.locked(path):
-        enter(path, plan, facts)
+        write_manifest(path, plan, facts)
         done = read_done(path)
         jobs = [
             PlannedRun(variant, seed)
@@ -147,7 +147,9 @@ def number_of_workers(workers: int | None, plan: Plan) -> int:
 # ---------------------------------------------------------------- the folder
 
 
-def enter(path: Path, plan: Plan, facts: Facts, search: Mapping[str, Any] | None = None) -> None:
+def write_manifest(
+    path: Path, plan: Plan, facts: Facts, search: Mapping[str, Any] | None = None
+) -> None:
     """Write the manifest of a new folder, or add variants to that of an older one.
 
     Args:

@@ -38,7 +38,13 @@ from rlcpu.experiments.environments import open_environments
 from rlcpu.experiments.folder import PRUNED, Variant
 from rlcpu.experiments.outcome import DEFAULT, Best, Search, outcome_of
 from rlcpu.experiments.plan import SEED_LIMIT, Facts, Plan, make_plan, try_variant
-from rlcpu.experiments.runner import Maker, check_versions, enter, number_of_workers, read_done
+from rlcpu.experiments.runner import (
+    Maker,
+    check_versions,
+    number_of_workers,
+    read_done,
+    write_manifest,
+)
 from rlcpu.experiments.single import PlannedRun, RunError, parts_of
 from rlcpu.experiments.spaces import Space, make_space
 from rlcpu.experiments.statistics import Array, scipy_stats
@@ -231,7 +237,7 @@ class _Trials:
         Raises:
             ValueError: the folder has something else.
         """
-        self._enter()
+        self._write_manifest()
         older = folders.read_manifest(self.path)["variants"]
         self.plan.variants.update({name: Variant(**each) for name, each in older.items()})
         done = read_done(self.path)
@@ -245,7 +251,7 @@ class _Trials:
             (self.path / folders.TRIALS).unlink()
             self.study = open_study(self.path)
 
-    def _enter(self) -> None:
+    def _write_manifest(self) -> None:
         """Write the variants so far, with what the search is, into the manifest."""
         import optuna
 
@@ -258,7 +264,7 @@ class _Trials:
             "batch": BATCH,
             "optuna": optuna.__version__,
         }
-        enter(self.path, self.plan, self.facts, described)
+        write_manifest(self.path, self.plan, self.facts, described)
 
     def propose(self, finished: Sequence[Any]) -> list[Any]:
         """Return the trials (BATCH,) that come after the finished ones.
@@ -317,7 +323,7 @@ class _Trials:
                 asked = self.propose(told[:first])[: len(batch)]
                 missing = asked[max(0, len(told) - first) :]
                 self.add_variants(missing)
-                self._enter()
+                self._write_manifest()
                 self._make_batch(maker, told[:first], missing)
             else:
                 maker.skip(len(batch) * len(self.seeds))

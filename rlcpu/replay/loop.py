@@ -73,7 +73,7 @@ BEGIN, ROW_BYTES, ADDRESS, STRIDE = range(4)
 
 
 class LoopStages(NamedTuple):
-    """What kernels do with a buffer."""
+    """Stages by which kernels add to a buffer, draw from it, and set priorities."""
 
     loop: Any  #: the `Loop`
     add: Stage

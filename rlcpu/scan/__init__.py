@@ -2,7 +2,8 @@
 
 `arguments` has all checks, `layout` says how an axis of an array is read. `recurrences` are linear
 scans, returns and advantages: read `rules` there first. `tridiagonal` are systems of equations:
-read `equations`. `kalman` are state-space models: read `filter`. `log_sums` stands alone.
+read `equations`. `kalman` are state-space models: read `filter`. `torch` and `jax` show the solver
+to other libraries.
 """
 
 from typing import TYPE_CHECKING

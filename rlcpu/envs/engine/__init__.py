@@ -1,9 +1,10 @@
 """Engines: classes that step N environments.
 
 Read `base` (the contract), `lane` (one environment of numbers) and `lanes` (blocks of them), then
-`steps` and `drivers`, the kernels and their loops; `array_lane` and `array_engine` are the same for
-states with arrays. `structure` decides which environments share kernels, `observations` and `masks`
-are what users see, `faults` and `vectorised` what they are told.
+`episode` (what ends and is counted), `steps` and `drivers`, the kernels and their loops;
+`array_lane` and `array_engine` are the same for states with arrays. `structure` decides which
+environments share kernels, `observations` and `masks` are what users see, `faults` and `vectorised`
+what they are told.
 """
 
 from collections.abc import Callable

@@ -21,7 +21,7 @@ u32 = np.uint32
 
 
 class Episode(NamedTuple):
-    """What is counted of an episode: numbers of the environment's dtype.
+    """Counts of the running episode, numbers of the environment's dtype.
 
     The value of a field here is that before the first step. A further number is a field here, and a
     line in `count_step`: of these, engines of lanes derive their memory, and rollouts what they

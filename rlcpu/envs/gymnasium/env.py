@@ -89,8 +89,8 @@ class GymnasiumEnv(VectorEnv):
         self.num_envs, self.num_threads = check_count("num_envs", env.num_envs), None
         self.max_episode_steps = self.dynamics.max_episode_steps
         self.dtype = np.dtype(np.float64)  # of rewards
-        self.single_observation_space = self.dynamics.observed.own
-        self.single_action_space = self.dynamics.acted.own
+        self.single_observation_space = self.dynamics.observed.original
+        self.single_action_space = self.dynamics.acted.original
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.metadata, self.render_mode = {**(env.metadata or {})}, env.render_mode

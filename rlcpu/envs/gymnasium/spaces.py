@@ -90,7 +90,7 @@ def _described(leaf: Leaf, start: Any) -> list[Any]:
 class ObservationForm(NamedTuple):
     """Converts observations of an environment's space to those of policies."""
 
-    own: Any  # the environment's space
+    original: Any  # the environment's space
     leaves: tuple[Leaf, ...]
     space: Any  # of policies, a `Dict` of leaves or a leaf
 
@@ -117,14 +117,14 @@ class ObservationForm(NamedTuple):
         Raises:
             ValueError: a tree of other parts.
         """
-        if not isinstance(self.own, Dict | Tuple):
-            return _flat_leaf(self.own, observations)
-        keys = {key for key, _ in _parts_of(self.own)}
+        if not isinstance(self.original, Dict | Tuple):
+            return _flat_leaf(self.original, observations)
+        keys = {key for key, _ in _parts_of(self.original)}
         if isinstance(observations, Mapping) and observations.keys() == {*self.space} != keys:
             return observations
-        if not isinstance(observations, Mapping if isinstance(self.own, Dict) else tuple):
+        if not isinstance(observations, Mapping if isinstance(self.original, Dict) else tuple):
             return observations
-        values = _values_of(self.own, observations)
+        values = _values_of(self.original, observations)
         return {x.name: _flat_leaf(x.space, v) for x, v in zip(self.leaves, values, strict=True)}
 
     def parts(self) -> list[list[Any]]:
@@ -242,7 +242,7 @@ class ActionLeaf(NamedTuple):
 class ActionForm(NamedTuple):
     """Converts actions of policies to those of an environment's space, and back."""
 
-    own: Any  # the environment's space
+    original: Any  # the environment's space
     leaves: tuple[ActionLeaf, ...]
     space: Any  # of policies: a `Discrete` or `MultiDiscrete` from 0 on, or a `Box` of one axis
 
@@ -296,7 +296,7 @@ class ActionForm(NamedTuple):
             numbers = numbers + low if choices else np.clip(numbers, low, high)
             shaped = numbers.reshape((*lists.shape[:-1], *leaf.space.shape))
             values.append(shaped[()] if isinstance(leaf.space, Discrete) else shaped)
-        return _tree_of(self.own, iter(values))
+        return _tree_of(self.original, iter(values))
 
     def of_own(self, actions: Any) -> Array:
         """Return actions in the form of the environment's space as policies have them.
@@ -307,7 +307,7 @@ class ActionForm(NamedTuple):
             ValueError: a tree of other parts, or another shape.
         """
         columns = []
-        values = [np.asarray(value) for value in _values_of(self.own, actions)]
+        values = [np.asarray(value) for value in _values_of(self.original, actions)]
         for leaf, value in zip(self.leaves, values, strict=True):
             shape = leaf.leaf.space.shape
             lead = value.shape[: value.ndim - len(shape)]
@@ -329,14 +329,14 @@ class ActionForm(NamedTuple):
     def describe(self) -> str:
         """Return what the numbers of policies are in the environment; "" if they are the same."""
         has_starts = any(leaf.choices and leaf.low.any() for leaf in self.leaves)
-        if not has_starts and self.own.shape == self.space.shape:
+        if not has_starts and self.original.shape == self.space.shape:
             return ""
         parts = []
         for leaf, begin, end, choices, low, _ in self.leaves:
             count = "1 number" if end - begin == 1 else f"{end - begin} numbers"
             shape = f" of shape {leaf.space.shape}" if len(leaf.space.shape) > 1 else ""
             added = f", plus {' '.join(map(str, low))}" if choices and low.any() else ""
-            parts.append(f"{leaf.name or describe_space(self.own)} ({count}{shape}{added})")
+            parts.append(f"{leaf.name or describe_space(self.original)} ({count}{shape}{added})")
         return f"The numbers of an action are {'; '.join(parts)}."
 
 

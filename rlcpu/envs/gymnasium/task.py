@@ -90,9 +90,9 @@ class GymnasiumTask(Dynamics):
 
     def describe_actions(self) -> str:
         """Return the text of the environment's action space, for messages."""
-        own, space = self.acted.own, str(self.action_space)
-        is_same = type(own) is type(self.action_space) and not self.acted.describe()
-        return space if is_same else f"{describe_space(own)}, which is {space} here"
+        original, space = self.acted.original, str(self.action_space)
+        is_same = type(original) is type(self.action_space) and not self.acted.describe()
+        return space if is_same else f"{describe_space(original)}, which is {space} here"
 
     def describe_numbers(self) -> str:
         """Return what numbers of policies are in the environment, where they are others."""

@@ -69,9 +69,9 @@ def run_stages(words):
 
 
 class LastMade:
-    """What was made last, by names, for who asks for the same again; copies begin empty.
+    """Memory of the object that was made last under each name, to be used again.
 
-    To make a stage takes longer than many a one takes.
+    To make a stage takes longer than many a one takes. A copy of the memory begins empty.
     """
 
     def __init__(self) -> None:
