@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from rlcpu.envs.engine.observations import WORDS
 from rlcpu.kernels.machine.boards import append_cells
+from rlcpu.kernels.machine.memory import array_address
 from rlcpu.kernels.machine.stages import Stage
 from rlcpu.kernels.machine.structs import Array, Flag, Struct, Whole
 from rlcpu.nn.layers.embedding import Ones
-from rlcpu.nn.learning.columns import address_of
 from rlcpu.nn.learning.learner import Learner
 
 Numbers = npt.NDArray[Any]
@@ -205,7 +205,7 @@ class DrawnColumns:
         columns, batch = last_call.columns, self.batch
         arrays = {**self.arrays, "weight": batch.weights, "discount": batch.discounts}
         return not self.others and all(
-            address_of(columns[name].array) == address_of(array)
+            array_address(columns[name].array) == array_address(array)
             for name, array in arrays.items()
             if array is not None and name in columns
         )

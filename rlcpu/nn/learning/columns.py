@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels.machine.memory import array_address
 from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.learning.frame import COLUMN_RECORD, ColumnRecord
 from rlcpu.nn.network.scaling import Scaling
@@ -95,18 +96,18 @@ class Columns:
             if is_unscaled and values.are_few() and name in self.takes_ones:
                 starts = as_writable(values.starts, np.int64)
                 places = as_writable(values.columns, np.int32)
-                record = ColumnRecord(address_of(starts), width, ones=address_of(places))
+                record = ColumnRecord(array_address(starts), width, ones=array_address(places))
                 return _Column(values, places, scaling, len(starts) - 1, record, starts)
             values = values.expand()
         array = as_writable(values, np.float32)
         is_narrow = width == 1 and array.ndim == 1
         if not is_narrow and (array.ndim == 0 or array.shape[1:] != (width,)):
             raise ValueError(f"batch[{name!r}] has shape {array.shape}: expected (S, {width})")
-        record = ColumnRecord(address_of(array), width)
+        record = ColumnRecord(array_address(array), width)
         if scaling is not _NO_SCALING:
             scaling = Scaling._make(as_writable(each, np.float32) for each in scaling)
             _check_shapes(name, scaling, width)
-            record = record._replace(**{k: address_of(v) for k, v in scaling._asdict().items()})
+            record = record._replace(**{k: array_address(v) for k, v in scaling._asdict().items()})
         return _Column(values, array, scaling, len(array), record)
 
 
@@ -173,12 +174,6 @@ def _keeps_ones(scaling: Scaling) -> bool:
     """Tell whether zeros and ones stay the same."""
     mean, scale, limit = scaling
     return not np.any(mean) and bool(np.all(np.asarray(scale) == 1.0) and np.all(limit >= 1.0))
-
-
-def address_of(array: Array) -> int:
-    """Return where the numbers of an array lie."""
-    place: int = array.__array_interface__["data"][0]
-    return place
 
 
 def _check_shapes(name: str, scaling: Scaling, width: int) -> None:

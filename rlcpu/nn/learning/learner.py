@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.machine.memory import array_address
 from rlcpu.kernels.machine.random import keys, stream_seeds
 from rlcpu.kernels.machine.threads import default_num_threads
 from rlcpu.nn.learning import machine_code
-from rlcpu.nn.learning.columns import Columns, address_of, as_writable
+from rlcpu.nn.learning.columns import Columns, as_writable
 from rlcpu.nn.learning.frame import (
     FAULT,
     NORM,
@@ -375,7 +376,7 @@ class Learner:
         self._link()
         outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), self.dtype)
         self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
-        addresses = np.array([0 if array is None else address_of(array) for array in arrays])
+        addresses = np.array([0 if array is None else array_address(array) for array in arrays])
         real = self.dtype
         frame = Frame.of(real=real)(
             learnt=self.learnt,
