@@ -45,7 +45,6 @@ from rlcpu.kernels.compiler.functions import (
     rebuild,
     with_callees,
 )
-from rlcpu.kernels.compiler.quick import quickly
 
 njit = numba.njit
 
@@ -444,7 +443,6 @@ def kernel(
             with (
                 announce.announced(subject, name),
                 _explained(dispatcher, cache, check),
-                quickly(),
                 linked or contextlib.nullcontext(),
             ):
                 return compile_for(*kinds)

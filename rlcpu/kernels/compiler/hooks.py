@@ -3,9 +3,9 @@
 The extension interface (`numba.extending`, numba's types, `cgutils`, llvmlite's builder) is
 documented, and used wherever code is generated. What stands here is not, and any release may change
 it; so it is with `rlcpu.kernels.compiler.linking`, a compiler of our own, and
-`rlcpu.kernels.compiler.statements`, and with no other file but `quick`. Each function says why it
-is needed and what was tried in its place; `tests/kernels/test_hooks.py` has a test for each, which
-names the one that an upgrade broke.
+`rlcpu.kernels.compiler.statements`, and with no other file. Each function says why it is needed and
+what was tried in its place; `tests/kernels/test_hooks.py` has a test for each, which names the one
+that an upgrade broke.
 """
 
 from __future__ import annotations

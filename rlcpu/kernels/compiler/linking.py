@@ -25,6 +25,7 @@ import llvmlite.binding
 from llvmlite.binding.newpassmanagers import create_new_function_pass_manager
 from numba.core import cgutils, codegen, compiler, ir, ir_utils
 from numba.core.analysis import compute_cfg_from_blocks
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import build_definitions, find_const, guard
 from numba.core.runtime.context import NRTContext
@@ -203,16 +204,11 @@ def _run_passes(library: Any, passes: Any, module: Any) -> None:
             passes.run(function, builder)
 
 
-def makes_no_code(library: Any) -> bool:
-    """Tell whether a function is LLVM's code alone, which others link into theirs."""
-    return isinstance(library, _Linked)
-
-
 @contextlib.contextmanager
 def linked_callees(dispatcher: Any, branching: bool = False) -> Iterator[None]:
     """Leave numba's own functions, such as `np.zeros`, to their callers in a block of `with`.
 
-    Numba has no option for it.
+    Numba has no option for it. Other threads compile before or after the block.
 
     Args:
         dispatcher: the function that is compiled in the block.
@@ -220,23 +216,24 @@ def linked_callees(dispatcher: Any, branching: bool = False) -> Iterator[None]:
             it loops over lanes.
     """
     codegen_of_cpu, compiled = dispatcher.targetctx.codegen(), dispatcher.py_func.__qualname__
-    create_library = codegen_of_cpu.create_library
+    with global_compiler_lock:
+        create_library = codegen_of_cpu.create_library
 
-    def create(name: str, **options: Any) -> Any:
-        """Return the library that a function is compiled to: `_Linked` for a callee."""
-        is_kernel, flags = name == compiled, ConfigStack.top_or_none()
-        # Numba makes no wrapper for Python of functions that it compiles for others to call.
-        if flags and flags.no_cpython_wrapper and not is_kernel:
-            return _Linked(codegen_of_cpu, name)
-        if branching and is_kernel:
-            return _Branching(codegen_of_cpu, name)
-        return create_library(name, **options)
+        def create(name: str, **options: Any) -> Any:
+            """Return the library that a function is compiled to: `_Linked` for a callee."""
+            is_kernel, flags = name == compiled, ConfigStack.top_or_none()
+            # Numba makes no wrapper for Python of functions that it compiles for others to call.
+            if flags and flags.no_cpython_wrapper and not is_kernel:
+                return _Linked(codegen_of_cpu, name)
+            if branching and is_kernel:
+                return _Branching(codegen_of_cpu, name)
+            return create_library(name, **options)
 
-    codegen_of_cpu.create_library = create
-    try:
-        yield
-    finally:
-        codegen_of_cpu.create_library = create_library
+        codegen_of_cpu.create_library = create
+        try:
+            yield
+        finally:
+            codegen_of_cpu.create_library = create_library
 
 
 class _Counts(NRTContext):
