@@ -177,7 +177,8 @@ def test_a_policy_that_its_user_changes_acts_so_at_once(kind: Any, env: str) -> 
     for change in (
         lambda policy: setattr(policy.network, "activation", "tanh"),
         lambda policy: setattr(policy, "deterministic", True),
-        lambda policy: policy.network.parameters.__imul__(np.float32(-3.0)),
+        lambda policy: policy.parameters.__imul__(np.float32(-3.0)),
+        lambda policy: setattr(policy, "parameters", -policy.parameters),
         lambda policy: setattr(policy, "observation_scale", policy.observation_scale * 0.5),
     ):
         change(agent.policy)
@@ -185,6 +186,8 @@ def test_a_policy_that_its_user_changes_acts_so_at_once(kind: Any, env: str) -> 
         actions.append(collect().actions)
         expected = rlcpu.collect(other.env, other.policy, 8).actions
         np.testing.assert_array_equal(actions[-1], expected)
+    with pytest.raises(ValueError, match=r"policy.parameters has shape \(1,\): expected \(\d+,\)"):
+        agent.policy.parameters = [0.0]
 
 
 @EVERY

@@ -34,6 +34,7 @@ from rlcpu.envs.contract.policies import (
 from rlcpu.envs.contract.scales import scaling_by_bounds
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.rollout.results import Rollout
+from rlcpu.kernels.checks import as_numbers
 from rlcpu.nn.network import heads
 from rlcpu.nn.network.acting import Actings
 from rlcpu.nn.network.graph import Network, orthogonal
@@ -127,6 +128,20 @@ class Actor(RunsNetworks):
     def networks(self) -> dict[str, Network]:
         """Return the network, "policy"."""
         return {"policy": self.network}
+
+    @property
+    def parameters(self) -> Array:
+        """Return the parameters of its network, (P,) float32, to be written in place or set."""
+        return self.network.parameters
+
+    @parameters.setter
+    def parameters(self, values: npt.ArrayLike) -> None:
+        own = self.network.parameters
+        array = as_numbers("policy.parameters", values)
+        if array.shape != own.shape:
+            expected = f"expected {own.shape}"
+            raise ValueError(f"policy.parameters has shape {array.shape}: {expected}")
+        own[:] = array
 
     @property
     def head(self) -> Head:
