@@ -50,6 +50,8 @@ if TYPE_CHECKING:
         max,
         mean,
         normal,
+        pairs,
+        sort,
         standardise,
         sum,
         take,
@@ -97,7 +99,9 @@ __all__ = [
     "max",
     "mean",
     "normal",
+    "pairs",
     "slopes",
+    "sort",
     "standardise",
     "sum",
     "take",
@@ -113,7 +117,7 @@ _MODULES = {
     "learning.learner": "Learner Update",
     "network.graph": "Network",
     "tape.operations": "ahead argmax categorical categoricals each entropy gaussian hold "
-    "log_softmax max mean normal standardise sum take uniform",
+    "log_softmax max mean normal pairs sort standardise sum take uniform",
 }
 
 

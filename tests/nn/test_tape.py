@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 from scipy import stats
 
 from rlcpu import nn
@@ -44,7 +47,22 @@ def bent(x: float, y: float) -> float:
     return x * y if x > 0.0 else 0.1 * x
 
 
+def leaning(x: float, y: float, level: float, factor: float) -> float:
+    """The quantile Huber loss of one pair, times a factor."""
+    error = y - x
+    size = abs(error)
+    huber = 0.5 * error * error if size <= 1.0 else size - 0.5
+    return abs(level - (1.0 if error < 0.0 else 0.0)) * huber * factor
+
+
+def leaning_in_torch(x: Any, y: Any, level: Any, factor: Any) -> Any:
+    error = y - x
+    huber = torch.nn.functional.huber_loss(*torch.broadcast_tensors(x, y), reduction="none")
+    return (level - (error < 0.0).double()).abs() * huber * factor
+
+
 TWINS = {
+    leaning: leaning_in_torch,
     cubic: cubic,
     both: both_in_torch,
     bent: lambda x, y: torch.where(x > 0.0, x * y, 0.1 * x),
@@ -115,6 +133,14 @@ def each(function: Any, *arguments: Any, results: int = 0) -> Any:
     return tuple(map(Row, found)) if results else Row(found)
 
 
+def pairs(function: Any, x: Any, y: Any, *arguments: Any) -> Row:
+    """The mean over pairs, from a table of all of them."""
+    numbers = [torch.as_tensor(of(each), dtype=torch.float64) for each in (x, y, *arguments)]
+    tables = [each if each.ndim == 0 else each.expand(SAMPLES, -1)[:, :, None] for each in numbers]
+    tables[1] = tables[1].transpose(1, 2)
+    return Row(TWINS[function](*tables).mean(dim=(1, 2))[:, None])
+
+
 def standardise(x: Row) -> Row:
     deviation = x.values.std(dim=0, keepdim=True) + 1e-8
     return Row((x.values - x.values.mean(dim=0, keepdim=True)) / deviation)
@@ -130,6 +156,8 @@ TORCH = SimpleNamespace(
     entropy=lambda x: Row(-(x.values.exp() * x.values).sum(dim=1, keepdim=True)),
     sum=lambda x: Row(x.values.sum(dim=1, keepdim=True)),
     mean=lambda x: Row(of(x).expand(SAMPLES, 1).mean(dim=0, keepdim=True)),
+    pairs=pairs,
+    sort=lambda x: Row(of(x).sort(dim=1).values.detach()),
     standardise=standardise,
 )
 
@@ -201,6 +229,19 @@ def composed(w: Any, batch: Any, nets: Any, settings: Any) -> Any:
     return w.mean(loss * w.standardise(batch.weight)), {"value": value, "target": target}
 
 
+def all_pairs(w: Any, batch: Any, nets: Any, settings: Any) -> Any:
+    """Pairs of outputs with themselves, columns and one number; sorted numbers."""
+    q, r = nets.q(batch.x), nets.r(batch.x, batch.y)
+    levels = np.array([0.125, 0.375, 0.625, 0.875])
+    loss = w.pairs(leaning, q, r[:3], levels, batch.weight) * batch.weight
+    loss = loss + w.pairs(leaning, q, w.sort(r)[1:], nets.bias, 2.0)
+    loss = loss + w.pairs(leaning, batch.weight, q, settings.factor, r[1])
+    loss = loss + w.pairs(leaning, q[2:], q, q[:2], q[3]) + w.pairs(leaning, w.hold(q), r, q, 1.0)
+    ordered = w.sort(batch.x)
+    plain = w.pairs(leaning, batch.x, ordered, batch.weight, 1.0)
+    return w.mean(loss), {"low": w.sort(r)[0], "high": ordered[-1], "plain": plain}
+
+
 def lines(w: Any, batch: Any, nets: Any, settings: Any) -> Any:
     """A network without hidden layers, between others."""
     z = nets.r(batch.x, nets.line(nets.q(batch.x)))
@@ -214,6 +255,7 @@ ALGORITHMS = [
     (arithmetic, ("q", "bias")),
     (composed, ("q", "r")),
     (composed, ("q",)),
+    (all_pairs, ("q", "r", "bias")),
     (lines, ("q", "r", "line")),
     (lines, ("q",)),
 ]
@@ -340,12 +382,17 @@ def test_inputs_by_their_names_and_powers() -> None:
         (lambda nets, batch: math.exp(batch.weight), TypeError, r"nn\.each\(math\.exp, x\)"),
         (lambda nets, batch: nn.max(nets.q(batch.x), batch.mask), TypeError, "positional"),
         (
+            lambda nets, batch: nn.pairs(leaning, nets.q(batch.x), batch.x, [0.5, 0.7], 1.0),
+            ValueError,
+            r"gives 2 numbers beside pairs of 4 and 3: expected 4 or 1",
+        ),
+        (
             lambda nets, batch: nets.q(x=batch.x),
             TypeError,
             r"network .q. inputs x by name: expected \w+$",
         ),
     ],
-    ids=["math", "mask", "names"],
+    ids=["math", "mask", "pairs", "names"],
 )
 def test_words_that_are_misread_are_refused(compute: Any, error: type, words: str) -> None:
     with pytest.raises(error, match=words):
@@ -360,6 +407,33 @@ def test_a_network_has_one_name() -> None:
             lambda batch, nets, settings: (nn.mean(nets.a(batch.x)), {}),
             columns={"x": 3},
         )
+
+
+@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.given(width=st.integers(1, 20), seed=st.integers(0, 1000), with_nan=st.booleans())
+def test_sort_orders_any_width(width: int, seed: int, with_nan: bool) -> None:
+    """Numbers that occur twice, infinities; of those with a NaN none is lost."""
+
+    def algorithm(batch: Any, nets: Any, settings: Any) -> Any:
+        ordered = nn.sort(batch.x)
+        return nn.mean(nets.f(batch.x)), {str(k): ordered[k] for k in range(width)}
+
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-3, 4, (40, width)).astype(np.float32)
+    x[0] = np.where(rng.random(width) < 0.5, np.inf, -np.inf)
+    learner = nn.Learner(
+        {"f": nn.Network((width, 1))}, algorithm, columns={"x": width},
+        per_sample=[str(k) for k in range(width)],
+    )  # fmt: skip
+    if with_nan:
+        x[1, rng.integers(width)] = np.nan
+    with contextlib.suppress(FloatingPointError):  # the loss is not finite, and no step is taken
+        learner.update({"x": x}, learning_rate=0.0)
+    actual, expected = np.stack(list(learner.per_sample.values()), axis=1), np.sort(x, axis=1)
+    if with_nan:
+        np.testing.assert_array_equal(np.sort(actual[1]), expected[1])
+        actual, expected = np.delete(actual, 1, axis=0), np.delete(expected, 1, axis=0)
+    np.testing.assert_array_equal(actual, expected)
 
 
 # ---------------------------------------------------------------- noise

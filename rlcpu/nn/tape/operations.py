@@ -29,6 +29,40 @@ def each(function: Callable[..., Any], *arguments: Any, results: int = 0) -> Any
     return _tape_of(arguments).apply_function(function, arguments, results)
 
 
+def pairs(function: Callable[..., Any], x: Any, y: Any, *arguments: Any) -> Tensor:
+    """Return the mean of a scalar function over all pairs of a number of x and one of y.
+
+    For each sample it is the sum of function(x_i, y_j, a_i, ...) over i and j, divided by n * m,
+    and takes no memory for the n * m results. A sum over i of means over j, such as the quantile
+    Huber loss (Dabney et al. 2018, equation 10), is n times as much.
+
+    Args:
+        function: plain Python of as many numbers as there are arguments, which returns a number.
+        x: (n) numbers of each sample.
+        y: (m) numbers of each sample.
+        *arguments: tensors, columns, settings and constants, of n numbers, a_i for x_i, or of one.
+
+    Returns:
+        A tensor of one number, through which derivatives go to all arguments.
+
+    Raises:
+        TypeError, ValueError: an argument has another number of numbers, or is none of these.
+    """
+    return _tape_of((x, y, *arguments)).apply_to_pairs(function, (x, y, *arguments))
+
+
+def sort(tensor: Any) -> Tensor:
+    """Return the numbers of each sample in ascending order, through which no derivative goes.
+
+    A sample with a NaN among its numbers has the same numbers in some order.
+    """
+    tape = _tape_of((tensor,))
+    source = tape.tensor(tensor)
+    out = tape.new(source.width, has_gradient=False)
+    tape.write("sort", out, a=source.place)
+    return out
+
+
 def take(tensor: Any, index: Any) -> Tensor:
     """Return the number at an index (0 for the first), such as the value of the action taken."""
     tape = _tape_of((tensor, index))

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 #: `a_step` counts the rows they read. `a_gradient` and `b_gradient` say whether derivatives by a
 #: and b are wanted. `index` is the number of a column, constant, application, function, sum or
 #: stream of random numbers, or place of a parameter. "each" reads its operands: `a` is the first,
-#: `b` counts arguments, `c` results; of "add" `c` is 1, or -1 for a difference; of "column" the
-#: number of its moments.
+#: `b` counts arguments, `c` results; "pairs" too, but `c` counts the rows that it writes, and
+#: `a_step` and `b_step` the numbers of its first and second argument. Of "add" `c` is 1, or -1 for
+#: a difference; of "column" it is the number of its moments.
 INSTRUCTION = np.dtype(
     [
         (name, np.int64)
@@ -81,8 +82,8 @@ class Program(Struct):
     applications = Array(APPLICATION, "num_applications")
     num_inputs = Whole()
     inputs = Array(OPERAND, "num_inputs")  #: those of each application after those of the other
-    #: Of each instruction "each": for each argument three numbers, its first row, its step (1, or 0
-    #: for one row for all numbers of the result) and whether it carries slopes; then for each
+    #: Of each instruction "each" and "pairs": for each argument three numbers, its first row, its
+    #: step (1, or 0 for one row for all numbers) and whether it carries slopes; then for each
     #: result its first row, and the first rows of its derivatives by these arguments.
     operands = Array(np.int64)
     numbers = Array("real")  #: settings, then constants

@@ -68,8 +68,8 @@ class Tape:
         self.bounds = [0]  #: numbers of the first instruction of each update, and of all
         self.applications: list[Application] = []
         self.inputs: list[Operand] = []  #: of all applications, one after the other
-        self.operands: list[int] = []  #: of all instructions "each", see `apply_function`
-        self.functions: list[Function] = []  #: scalar functions of instructions "each"
+        self.operands: list[int] = []  #: of instructions "each" and "pairs", see `_add_operands`
+        self.functions: list[Function] = []  #: scalar functions of instructions "each" and "pairs"
         self.constants: list[float] = []  #: numbers that instructions read
         self.settings: list[str] = []  #: names of the settings that instructions read
         self.statistics: list[list[str]] = []  #: names of each update's loss and statistics
@@ -269,7 +269,7 @@ class Tape:
         """
         if isinstance(value, bool | int | float | np.floating | np.integer):
             return self._read_constants((float(value),))
-        if isinstance(value, np.ndarray) and value.ndim == 1 and value.size:
+        if isinstance(value, np.ndarray | list | tuple) and np.ndim(value) == 1 and len(value):
             return self._read_constants(tuple(map(float, value)))
         if isinstance(value, Mean):
             raise TypeError(at_user("computes with a mean where each sample's number is wanted"))
@@ -437,35 +437,87 @@ class Tape:
             A tensor, or a tuple of them.
 
         Raises:
-            TypeError: it is none, such as a function of NumPy.
+            TypeError, ValueError: it is none, such as a function of NumPy, or widths do not fit.
         """
-        if getattr(function, "__module__", "") == "math":
-            function = _of_math(function.__name__, len(arguments))
-        if not isinstance(function, FunctionType):
-            expected = "expected a function of numbers, as `def` makes it, or one of math"
-            raise TypeError(at_user(f"applies {function!r} to each sample: {expected}"))
         tensors = [self.tensor(value) for value in arguments]
         width = self._common_width(*tensors)
         gradients = tuple(tensor.has_gradient for tensor in tensors)
-        scalar = Function(function, gradients, results)
-        if scalar not in self.functions:
-            self.functions.append(scalar)
+        index = self._number_of(function, gradients, results)
         common = all(tensor.is_common for tensor in tensors)
         outs = [self.new(width, any(gradients), is_common=common) for _ in range(max(results, 1))]
         num_slopes = sum(gradients)  # arguments that carry slopes
         derivatives = [
             [self.new(width, has_gradient=False) for _ in range(num_slopes)] for _ in outs
         ]
-        first = len(self.operands)  # what follows: see `rlcpu.nn.tape.program.Program.operands`
-        for tensor in tensors:
-            self.operands += tensor.place, int(tensor.width > 1), int(tensor.has_gradient)
-        for out, by_arguments in zip(outs, derivatives, strict=True):
-            self.operands += out.place, *(each.place for each in by_arguments)
+        places = [x.place for out, by in zip(outs, derivatives, strict=True) for x in (out, *by)]
         self.write(
-            "each", *outs, arguments=tensors, a=first, b=len(tensors), c=len(outs),
-            a_gradient=any(gradients), index=self.functions.index(scalar),
+            "each", *outs, arguments=tensors, a=self._add_operands(tensors, places),
+            b=len(tensors), c=len(outs), a_gradient=any(gradients), index=index,
         )  # fmt: skip
         return tuple(outs) if results else outs[0]
+
+    def apply_to_pairs(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Tensor:
+        """Write the instruction that takes the mean of a scalar function over pairs of numbers.
+
+        Args:
+            function: plain Python of numbers; it returns a number.
+            arguments: tensors, columns or numbers: the first two make the pairs, and each other one
+                belongs to the first.
+
+        Returns:
+            A tensor of width 1.
+
+        Raises:
+            TypeError, ValueError: arguments do not fit.
+        """
+        tensors = [self.tensor(value) for value in arguments]
+        first, second, *others = tensors
+        for tensor in others:
+            if tensor.width not in (1, first.width):
+                numbers = f"{tensor.width} numbers beside pairs of {first.width} and {second.width}"
+                raise ValueError(at_user(f"gives {numbers}: expected {first.width} or 1"))
+        gradients = tuple(tensor.has_gradient for tensor in tensors)
+        index = self._number_of(function, gradients, results=0)
+        # Behind the result lie a sum over the second argument, and derivatives.
+        widths = [tensor.width for tensor in tensors if tensor.has_gradient]
+        out = self.new(1, any(gradients), scratch=1 + sum(widths))
+        places = [out.place, *itertools.accumulate(widths[:-1], initial=out.place + 2)]
+        self.write(
+            "pairs", out, arguments=tensors, a=self._add_operands(tensors, places), b=len(tensors),
+            c=2 + sum(widths), a_step=first.width, b_step=second.width, a_gradient=any(gradients),
+            index=index,
+        )  # fmt: skip
+        return out
+
+    def _number_of(
+        self, function: Callable[..., Any], gradients: tuple[bool, ...], results: int
+    ) -> int:
+        """Return the number of a scalar function among `functions`; for fields see `Function`.
+
+        Raises:
+            TypeError: it is none, such as a function of NumPy.
+        """
+        if getattr(function, "__module__", "") == "math":
+            function = _of_math(function.__name__, len(gradients))
+        if not isinstance(function, FunctionType):
+            expected = "expected a function of numbers, as `def` makes it, or one of math"
+            raise TypeError(at_user(f"applies {function!r} to each sample: {expected}"))
+        scalar = Function(function, gradients, results)
+        if scalar not in self.functions:
+            self.functions.append(scalar)
+        return self.functions.index(scalar)
+
+    def _add_operands(self, tensors: Sequence[Tensor], places: Sequence[int]) -> int:
+        """Append operands of a scalar function, and return the number of the first.
+
+        They are its arguments, then first rows of results and derivatives; see
+        `rlcpu.nn.tape.program.Program.operands`.
+        """
+        first = len(self.operands)
+        for tensor in tensors:
+            self.operands += tensor.place, int(tensor.width > 1), int(tensor.has_gradient)
+        self.operands += places
+        return first
 
 
 @functools.cache

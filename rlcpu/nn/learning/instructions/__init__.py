@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from rlcpu.kernels.compiler.compile import c_function, specialise
-from rlcpu.nn.learning.instructions import distributions, networks, numbers
+from rlcpu.nn.learning.instructions import distributions, functions, networks, numbers
 from rlcpu.nn.learning.instructions.chunk import Chunk
 from rlcpu.nn.tape.program import Function
 
@@ -36,7 +36,12 @@ class Instruction(NamedTuple):
     backward: Compute | None = None
 
 
-#: All kinds; those of "each" are compiled for every scalar function.
+#: Kinds that are compiled for every scalar function: what returns the address of the forward pass.
+OF_FUNCTIONS: dict[str, tuple[Callable[..., int], Compute | None]] = {
+    "each": (functions.each_at, functions.through_each),
+    "pairs": (functions.pairs_at, functions.through_pairs),
+}
+#: All other kinds.
 INSTRUCTIONS = {
     "column": Instruction(numbers.read_column),
     "number": Instruction(numbers.read_number),
@@ -49,6 +54,7 @@ INSTRUCTIONS = {
     "argmax": Instruction(numbers.argmax),
     "log_softmax": Instruction(distributions.log_softmax, distributions.through_log_softmax),
     "entropy": Instruction(distributions.entropy, distributions.through_entropy),
+    "sort": Instruction(numbers.sort),
     "ahead": Instruction(numbers.look_ahead),
     "sum": Instruction(numbers.sum_numbers, numbers.through_sum),
     "normal": Instruction(distributions.draw_normal),
@@ -59,19 +65,20 @@ INSTRUCTIONS = {
 }
 
 
-def link(rows: Iterable[tuple[Any, str]], functions: Sequence[Function], dtype: type) -> None:
+def link(rows: Iterable[tuple[Any, str]], scalars: Sequence[Function], dtype: type) -> None:
     """Write the addresses of functions, compiled if need be, to a program's instructions.
 
     Args:
         rows: pairs of an instruction, a record of dtype `rlcpu.nn.tape.program.INSTRUCTION`, whose
             fields `forward` and `backward` are overwritten, and its kind.
-        functions: scalar functions; an instruction "each" has the number of one as its index.
+        scalars: scalar functions; instructions "each" and "pairs" have the number of one as
+            their index.
         dtype: in which they compute.
     """
     for row, kind in rows:
-        if kind == "each":
-            row["forward"] = numbers.function_at(dtype, functions[row["index"]])
-            backward: Compute | None = numbers.through_each
+        if kind in OF_FUNCTIONS:
+            address_of, backward = OF_FUNCTIONS[kind]
+            row["forward"] = address_of(dtype, scalars[row["index"]])
         else:
             forward, backward = INSTRUCTIONS[kind]
             row["forward"] = _address(forward, dtype)

@@ -1,4 +1,4 @@
-"""Instructions on rows of numbers: reading, arithmetic, scalar functions, choices and losses.
+"""Instructions on rows of numbers: reading, arithmetic, choices, order and losses.
 
 An instruction runs for a `chunk` of samples: `chunk.rows[k]` has number k of each sample, and
 `chunk.slopes[k]` the derivatives of the loss with respect to it. It reads rows from
@@ -12,21 +12,13 @@ its result contribute.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from rlcpu.kernels.compiler.compile import c_function, define, inline, specialise
-from rlcpu.kernels.machine.memory import shifted
-from rlcpu.nn.duals import compiled as compiled  # teaches numba duals
-from rlcpu.nn.duals.numbers import slopes_of, value_of, variables
-from rlcpu.nn.layers.rows import fill
-from rlcpu.nn.learning.instructions.chunk import Chunk, floats_at, total
-from rlcpu.nn.tape.program import Function
+from rlcpu.nn.layers.rows import copy, fill
+from rlcpu.nn.learning.instructions.chunk import floats_at, total
 
 # ---------------------------------------------------------------- what is read
 
@@ -123,111 +115,7 @@ def through_sum(chunk: Any, instruction: Any) -> None:
         add_row(chunk.slopes[instruction.a + k], chunk.slopes[instruction.out], 1.0)
 
 
-# ---------------------------------------------------------------- scalar functions of an algorithm
-#
-# A function is plain Python of a few numbers. The arguments through which derivatives go carry
-# their slopes (see `rlcpu.nn.duals.numbers`); one loop writes the results and their derivatives by
-# each of these arguments.
-
-
-@functools.cache
-def function_at(dtype: type, function: Function) -> int:
-    """Return the address of the forward pass of "each", compiled for a scalar function and `Chunk`.
-
-    The instruction's operands say where its rows are, see `rlcpu.nn.tape.program.Program.operands`.
-    For two arguments of which the first carries slopes it is
-
-        def each(chunk, number):
-            ...
-            for w in range(instruction.width):
-                loop(rows[operands[0] + w * operands[1]], rows[operands[3] + w * operands[4]],
-                     rows[operands[6] + w], rows[operands[7] + w])
-    """
-    loop, count = _make_loop(dtype, function), len(function.gradients)
-    slopes, results = sum(function.gradients), max(function.results, 1)
-    arguments = [f"rows[operands[{3 * k}] + w * operands[{3 * k + 1}]]" for k in range(count)]
-    written = range(3 * count, 3 * count + results * (1 + slopes))
-    arguments += [f"rows[operands[{k}] + w]" for k in written]
-    source = (
-        "def each(chunk, number):\n"
-        "    program, rows = chunk.frame.program, chunk.rows\n"
-        "    instruction = program.instructions[number]\n"
-        "    operands = shifted(program.operands, instruction.a)\n"
-        "    for w in range(instruction.width):\n"
-        f"        loop({', '.join(arguments)})"
-    )
-    each = define(source, loop=loop, shifted=shifted)
-    return c_function(each, (Chunk.of(real=dtype).view, types.int64))
-
-
-def _make_loop(dtype: type, function: Function) -> Callable[..., None]:
-    """Make the loop over samples of a scalar function and its derivatives.
-
-    Of two arguments of which the first carries slopes, and with one result, it is
-
-        def loop(a0, a1, r0, s0_0):  # rows: arguments, the result, its derivative
-            for i in range(r0.size):
-                x0, = variables((a0[i],))
-                result = function(x0, a1[i])
-                r0[i] = value_of(result)
-                by = slopes_of(result, zeros)
-                s0_0[i] = by[0]
-    """
-    gradients, results = function.gradients, max(function.results, 1)
-    slopes = sum(gradients)
-    rows = [f"a{k}" for k in range(len(gradients))]
-    for j in range(results):
-        rows += [f"r{j}", *(f"s{j}_{k}" for k in range(slopes))]
-    dual = [k for k, has_gradient in enumerate(gradients) if has_gradient]
-    numbers = [f"x{k}" if has_gradient else f"a{k}[i]" for k, has_gradient in enumerate(gradients)]
-    lines = [f"def loop({', '.join(rows)}):", "    for i in range(r0.size):"]
-    if dual:
-        duals, plain = "".join(f"x{k}, " for k in dual), "".join(f"a{k}[i], " for k in dual)
-        lines += [f"        {duals}= variables(({plain}))"]
-    lines += [f"        result = function({', '.join(numbers)})"]
-    for j in range(results):
-        item = f"result[{j}]" if function.results else "result"
-        lines += [f"        r{j}[i] = value_of({item})"]
-        if dual:
-            lines += [f"        by = slopes_of({item}, zeros)"]
-            lines += [f"        s{j}_{k}[i] = by[{k}]" for k in range(slopes)]
-    return inline(
-        define(
-            "\n".join(lines),
-            function=specialise(function.function, dtype),
-            variables=variables,
-            value_of=value_of,
-            slopes_of=slopes_of,
-            zeros=(dtype(0),) * slopes,
-        )
-    )
-
-
-def through_each(chunk: Any, instruction: Any) -> None:
-    """Add to the slopes of a scalar function's arguments, by the chain rule.
-
-    The forward pass, see `function_at`, has written derivatives of each result with respect to
-    each argument that carries slopes to rows. The instruction's operands, from number `a` on, say
-    where all rows are: three numbers of each of `b` arguments, then of each of `c` results its row
-    and those of its derivatives, see `rlcpu.nn.tape.program.Program.operands`.
-    """
-    operands, count = chunk.frame.program.operands, instruction.b
-    arguments, place = instruction.a, instruction.a + 3 * count
-    for _ in range(instruction.c):
-        out = operands[place]
-        place += 1
-        for k in range(arguments, arguments + 3 * count, 3):
-            first_row, step, has_slopes = operands[k], operands[k + 1], operands[k + 2]
-            if has_slopes == 0:
-                continue
-            derivatives = operands[place]
-            place += 1
-            for w in range(instruction.width):
-                slopes = chunk.slopes[first_row + w * step]
-                add_product(slopes, chunk.slopes[out + w], chunk.rows[derivatives + w])
-
-
-# ---------------------------------------------------------------- one of several
+# ---------------------------------------------------------------- choices and order
 
 
 def take(chunk: Any, instruction: Any) -> None:
@@ -281,6 +169,40 @@ def clamped(index: float, width: int) -> int:
     """Clamp a computed index to a whole number from 0 to width - 1."""
     whole: int = np.int64(index)  # type: ignore[assignment]
     return min(max(whole, 0), width - 1)
+
+
+def sort(chunk: Any, instruction: Any) -> None:
+    """Write the numbers of each sample in ascending order.
+
+    It compares and exchanges rows in Batcher's order, the same for all samples, and without a
+    branch on data: NaNs, which have no place in an order, stay somewhere.
+
+    Source: Knuth 1998, "The art of computer programming", volume 3, algorithm 5.2.2 M.
+    """
+    rows, out, width = chunk.rows, instruction.out, instruction.width
+    for k in range(width):
+        copy(rows[out + k], rows[instruction.a + k])
+    top = 1
+    while 2 * top < width:
+        top *= 2
+    span = top if width > 1 else 0
+    while span > 0:
+        step, remainder, distance = top, 0, span
+        while distance > 0:
+            for k in range(width - distance):
+                if k & span == remainder:
+                    order_rows(rows[out + k], rows[out + k + distance])
+            remainder, distance = span, step - span
+            step //= 2
+        span //= 2
+
+
+def order_rows(low: Any, high: Any) -> None:
+    """Exchange the numbers of two rows where the first is larger."""
+    for i in range(low.size):
+        a, b = low[i], high[i]
+        low[i] = b if b < a else a
+        high[i] = a if b < a else b
 
 
 # ---------------------------------------------------------------- losses and statistics
