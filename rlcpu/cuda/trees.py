@@ -18,7 +18,6 @@ from rlcpu.replay import tree_cpu
 from rlcpu.replay.tree import (
     WIDTH,
     find_target,
-    layout,
     refresh,
     scan,
     unpack,
@@ -136,15 +135,14 @@ class DeviceTree(tree_cpu.Tree):
     """`rlcpu.replay.tree_cpu.Tree` on the device.
 
     Attributes:
-        offsets: (num_levels + 1,) int64 on the device, see `rlcpu.replay.tree.layout`.
+        offsets: (num_levels + 1,) int64 on the device, where levels begin.
         stamps: (capacity,) int32 of zeros, room for marks.
     """
 
     def __init__(self, capacity: int, extremes: bool) -> None:
         super().__init__(capacity, extremes)
-        self.numbers = device.asarray(self.numbers)
-        self._begins = layout(capacity).tolist()
-        self.offsets = device.asarray(np.array(self._begins))
+        self._begins = self.offsets.tolist()
+        self.numbers, self.offsets = device.asarray(self.numbers), device.asarray(self.offsets)
         self.stamps = device.zeros(capacity, np.int32)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -255,7 +253,7 @@ class DeviceTree(tree_cpu.Tree):
             stream[1] += np.uint64(draws)
             return True
         host, drawn = copy.copy(self), np.empty(out.size, np.int64)
-        host.numbers = device.to_host(self.numbers)
+        host.numbers, host.offsets = device.to_host(self.numbers), np.array(self._begins)
         is_full = tree_cpu.Tree.draw_distinct(host, stream, drawn, stratified, filled, fills)
         if is_full:
             out[:] = device.asarray(drawn)

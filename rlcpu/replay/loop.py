@@ -39,6 +39,8 @@ class Loop(Struct):
     stream = Array(np.uint64, 2)  #: of random numbers
     tree_size = Whole()
     tree = Array(np.float64, "tree_size")  #: all levels of the tree of priorities
+    num_offsets = Whole()
+    offsets = Array(np.int64, "num_offsets")  #: where the levels begin
     largest = Array(np.float64, 1)  #: the largest leaf so far
     alpha = Real()  #: exponents of priorities and of importance weights, see `ByPriority`
     beta = Real()
@@ -126,6 +128,8 @@ def make_loop(
         stream=parts.stream,
         tree_size=sampler.tree.numbers.size if is_weighted else 0,
         tree=sampler.tree.numbers if is_weighted else nothing,
+        num_offsets=sampler.tree.offsets.size if is_weighted else 0,
+        offsets=sampler.tree.offsets if is_weighted else nothing,
         largest=np.array([sampler.largest if is_weighted else 0.0]),
         alpha=sampler.alpha if is_weighted else 0.0,
         beta=sampler.beta if is_weighted else 0.0,
@@ -175,8 +179,9 @@ def add_items(loop):
     """Store steps, see `add_rows`, and give new items the largest leaf so far."""
     _store_rows(loop)
     before, after = loop.added[0], loop.added[0] + loop.num_steps
-    capacity, filled = loop.num_envs * loop.length, None  # None: leaves are priorities, not values
-    write_new(loop.tree, capacity, filled, loop.num_envs, before, after, loop.largest)
+    offsets, filled = loop.offsets, None  # None: leaves are priorities, not values
+    num_envs, length = loop.num_envs, loop.length
+    write_new(loop.tree, offsets, filled, num_envs, length, before, after, loop.largest)
     loop.added[0] = after
 
 
@@ -204,8 +209,8 @@ def draw_rows(loop):
 
 def draw_by_priority(loop):
     """Draw transitions by priority, and write them, and their weights, to the batch."""
-    capacity, is_stratified, indices = loop.num_envs * loop.length, False, loop.indices
-    total = draw_leaves(loop.tree, capacity, loop.stream, is_stratified, indices)
+    is_stratified, indices = False, loop.indices
+    total = draw_leaves(loop.tree, loop.offsets, loop.stream, is_stratified, indices)
     beta = np.float32(loop.beta)
     _write_weights(loop.tree, indices, total, beta, loop.probabilities, loop.weights)
     _gather_rows(loop)
@@ -241,6 +246,6 @@ def update_priorities(loop):
             loop.fault[0] = 1
             return
         leaves[k] = leaf_of(priority, loop.epsilon, loop.alpha)
-    capacity, filled = loop.num_envs * loop.length, None  # None: leaves are priorities, not values
-    largest = write_leaves(loop.tree, capacity, filled, loop.indices, leaves)
+    filled = None  # leaves are priorities, not values
+    largest = write_leaves(loop.tree, loop.offsets, filled, loop.indices, leaves)
     loop.largest[0] = max(loop.largest[0], largest)

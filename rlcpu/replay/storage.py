@@ -24,7 +24,6 @@ from rlcpu.kernels.machine.random import splitmix64, stream_seeds
 from rlcpu.kernels.machine.threads import for_cores, launch
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_path
-from rlcpu.replay.fields import TransitionField
 from rlcpu.replay.items import ReturnSettings, Ring, look_ahead, spans
 from rlcpu.replay.structure import TransitionStructure
 
@@ -74,16 +73,6 @@ def lay_out(row_bytes: Iterable[int], num_rows: int) -> tuple[list[int], int]:
     if end > np.iinfo(np.intp).max:
         raise MemoryError(f"no room for {end:,} bytes")
     return begins, end
-
-
-def _views(
-    fields: Iterable[TransitionField], block: Array, begins: list[int], *lead: int
-) -> list[Any]:
-    """Return one array per field, (*lead, *field.shape), over a block."""
-    views: list[Any] = []
-    for field, begin in zip(fields, begins, strict=True):
-        views.append(np.ndarray((*lead, *field.shape), field.dtype, block, begin))
-    return views
 
 
 def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
@@ -252,7 +241,10 @@ class Storage:
         #: First byte of each field in the block.
         self.begins = [begins[number] for number in range(len(fields))]
         #: One array per field, (num_envs, length, *field.shape), in the block.
-        self.fields = _views(fields, self.block, self.begins, num_envs, length)
+        self.fields: list[Any] = [
+            np.ndarray((num_envs, length, *field.shape), field.dtype, self.block, begin)
+            for field, begin in zip(fields, self.begins, strict=True)
+        ]
         self.in_file = memmap is not None
 
     @property
@@ -294,13 +286,14 @@ class Storage:
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
         """Return room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
         lead = (batch_size,) if steps is None else (steps, batch_size)
-        fields = self.structure.fields
         begins, size = lay_out(self.row_bytes, batch_size * (steps or 1))
         block = np.empty(size + _ALIGN, np.uint8)
         block = block[-block.ctypes.data % _ALIGN :][:size]
-        source, row_bytes, target = self.begins, self.row_bytes, begins
-        table = np.array([source, row_bytes, target], np.int64).T.copy()
-        return Rows(block, table, _views(fields, block, begins, *lead))
+        table = np.array([self.begins, self.row_bytes, begins], np.int64).T.copy()
+        leaves: list[Any] = []
+        for field, begin in zip(self.structure.fields, begins, strict=True):
+            leaves.append(np.ndarray((*lead, *field.shape), field.dtype, block, begin))
+        return Rows(block, table, leaves)
 
     def gather(
         self,

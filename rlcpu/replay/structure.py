@@ -266,9 +266,18 @@ def _join(path: str, name: str) -> str:
 
 def _collect(node: _Node, value: Any) -> Sequence[Any]:
     """Return the leaves of a value, in the order of the node's fields; they are not checked."""
-    if node.kind == _ARRAY:
+    kind = node.kind
+    if kind == _ARRAY:
         return (value,)
-    values = _read(node, value)
+    # A defaultdict would make up what is missing: only a plain dict takes the short way.
+    if kind == "dict" and type(value) is dict and len(value) == len(node.names):
+        try:  # `map`, since a comprehension is called
+            values: Sequence[Any] = list(map(value.__getitem__, node.names))
+        except KeyError:
+            values = _read(node, value)
+    else:
+        is_own = kind == "NamedTuple" and type(value) is node.cls
+        values = value if is_own else _read(node, value)
     if node.flat:
         return values
     leaves: list[Any] = []
@@ -278,21 +287,13 @@ def _collect(node: _Node, value: Any) -> Sequence[Any]:
 
 
 def _read(node: _Node, value: Any) -> Sequence[Any]:
-    """Return the values of a container's children, in order.
+    """Return the values of a container's children, in order, after checks.
 
     A tuple may be a list, a dict any mapping. NamedTuples and dataclasses may be of another class
     with the same names, such as that of a reloaded module.
     """
-    kind, names = node.kind, node.names
-    # A defaultdict would make up what is missing: only a plain dict takes the short way.
-    if kind == "dict" and type(value) is dict and len(value) == len(names):
-        try:
-            return list(map(value.__getitem__, names))  # a comprehension is called
-        except KeyError:
-            pass
-    elif kind == "NamedTuple" and type(value) is node.cls:
-        return value
-    whole, expected = label(node.path), ", ".join(map(repr, names))
+    kind, names, whole = node.kind, node.names, label(node.path)
+    expected = ", ".join(map(repr, names))
     if kind in ("tuple", "list") and isinstance(value, tuple | list):
         if len(value) == len(names):
             return value
@@ -316,31 +317,26 @@ def _read(node: _Node, value: Any) -> Sequence[Any]:
 
 def _build(node: _Node, leaves: Sequence[Any]) -> Any:
     """Return the container of as many leaves as the node has fields: the inverse of `_collect`."""
-    if node.kind == _ARRAY:
+    kind, values = node.kind, leaves
+    if kind == _ARRAY:
         return leaves[0]
-    values: Any = leaves
     if not node.flat:
         values, end = [], 0
         for child in node.children:
             begin, end = end, end + len(child.fields)
             values.append(_build(child, leaves[begin:end]) if child.children else leaves[begin])
-    return _assemble(node.kind, node.cls, node.names, values)
-
-
-def _assemble(kind: str, cls: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
-    """Return a container of a kind, and of the user's class `cls` if it has one."""
     if kind == "dict":
-        return dict(zip(names, values))  # noqa: B905 (strict= costs 0.2 us of the 0.3)
+        return dict(zip(node.names, values))  # noqa: B905 (strict= costs 0.2 us of the 0.3)
     if kind == "tuple":
         return tuple(values)
     if kind == "list":
         return list(values)
     if kind == "NamedTuple":
-        return cls._make(values)  # a `__new__` of the user's is not called
+        return node.cls._make(values)  # a `__new__` of the user's is not called
     # As `copy` makes it, without `__init__`: what a class does to one transition there, such as a
     # check of shapes, need not hold for a batch. A frozen class is filled like any other.
-    instance = object.__new__(cls)
-    for name, value in zip(names, values):  # noqa: B905 (as above)
+    instance = object.__new__(node.cls)
+    for name, value in zip(node.names, values):  # noqa: B905 (as above)
         object.__setattr__(instance, name, value)
     return instance
 
@@ -386,4 +382,4 @@ def _revive(saved: Any, node: _Node | None, path: str = "") -> Any:
         raise ValueError(f"{whole} is {node}: expected {saved_kind}")
     children = dict(zip(node.names, node.children, strict=True)) if node else {}
     parts = [_revive(part, children.get(name), _join(path, name)) for name, part in items.items()]
-    return _assemble(kind, node.cls if node else None, list(items), parts)
+    return _build(_Node(kind, path, (), tuple(items), cls=node.cls if node else None), parts)

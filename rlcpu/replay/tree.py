@@ -46,6 +46,7 @@ class Levels(NamedTuple):
     lows: Any  # (offsets[-1] - offsets[1],) smallest items below leaves' parents and on; or empty
     highs: Any  # the same of the largest items
     offsets: Any  # (num_levels + 1,) int64, beginning of each level in `sums`
+    span: Any  # float, leaves below each of the eight entries of the highest level
     shift: Any  # float, added to each value for its weight; None for priorities
     filled: Any  # number of leaves that are items; None for priorities
 
@@ -174,16 +175,6 @@ def replace_free(leaves, begin, filled, other):
 # ---------------------------------------------------------------- rules
 
 
-def find_shift(lows, filled):
-    """Return the number that raises the smallest value to zero; None for priorities.
-
-    `lows` has the smallest values of all levels, the top node last.
-    """
-    if filled is None:
-        return filled
-    return max(-lowest(load(lows, lows.size - WIDTH)), 0.0) if lows.size else 0.0
-
-
 def unpack(numbers, offsets, filled):
     """Return the levels of a tree as views of its memory, see `make_tree`.
 
@@ -192,8 +183,13 @@ def unpack(numbers, offsets, filled):
     size = offsets[offsets.size - 1]
     inner = size - offsets[1] if numbers.size > size else 0
     lows, highs = numbers[size : size + inner], numbers[size + inner : size + 2 * inner]
-    shift = find_shift(lows, filled)
-    return Levels(numbers[:size], lows, highs, offsets, shift, filled)
+    # What raises the smallest value to zero; the top node is the last one.
+    if filled is None:
+        shift = filled
+    else:
+        shift = max(-lowest(load(lows, lows.size - WIDTH)), 0.0) if lows.size else 0.0
+    span = np.float64(1 << 3 * (offsets.size - 2))  # powers of WIDTH
+    return Levels(numbers[:size], lows, highs, offsets, span, shift, filled)
 
 
 def weight(leaf, shift, filled, index):
@@ -203,29 +199,10 @@ def weight(leaf, shift, filled, index):
     return leaf + shift if index < filled else 0.0
 
 
-def top_span(offsets):
-    """Return the number of leaves below each of the eight entries of the highest level."""
-    span = 1.0
-    for _ in range(offsets.size - 2):
-        span *= WIDTH
-    return span
-
-
-def node_weights(sums, position, shift, filled, node, span):
-    """Return the weights of the eight children of a node.
-
-    `position` is that of the node's sums, `node` its number in its level, `span` the leaves of each
-    child.
-    """
-    first = np.float64(node) * (WIDTH * span)
-    return child_weights(load(sums, position), shift, first, span, filled)
-
-
 def weight_of_all(levels):
     """Return the sum of all weights."""
-    offsets, shift, filled = levels.offsets, levels.shift, levels.filled
-    top = offsets[offsets.size - 2]
-    return total(node_weights(levels.sums, top, shift, filled, np.int64(0), top_span(offsets)))
+    node = load(levels.sums, levels.offsets[levels.offsets.size - 2])
+    return total(child_weights(node, levels.shift, 0.0, levels.span, levels.filled))
 
 
 def refresh(levels, level, node):
@@ -254,7 +231,7 @@ def walk(levels, targets, nodes, count):
     `targets`, float64 in [0, sum of all weights), are overwritten, too.
     """
     sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
-    span = top_span(offsets)  # leaves below each child
+    span = levels.span  # leaves below each child of a node
     for q in range(count):
         nodes[q] = 0
     for up in range(offsets.size - 1):
@@ -265,10 +242,9 @@ def walk(levels, targets, nodes, count):
         last = (begin - below) // WIDTH - 1 if level else offsets[1] - 1
         for q in range(count):
             node = nodes[q]
-            position = begin + node * WIDTH
-            child, targets[q] = search(
-                node_weights(sums, position, shift, filled, node, span), targets[q]
-            )
+            sums_below, first = load(sums, begin + node * WIDTH), np.float64(node) * (WIDTH * span)
+            weights = child_weights(sums_below, shift, first, span, filled)
+            child, targets[q] = search(weights, targets[q])
             # Beyond the last share is the padding of a level, and below that nothing.
             nodes[q] = min(node * WIDTH + child, last)
             if below >= 0:

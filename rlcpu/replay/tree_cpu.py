@@ -3,9 +3,9 @@
 Sixty-four draws walk side by side, so that their cache misses overlap, and every number comes from
 a counter: a result depends neither on the number of threads nor on how a request is split.
 
-Drivers take `numbers`, the memory of all levels of a tree, `capacity`, its number of leaves, and
-`filled`: how many leaves are items, or None where leaves are priorities. `levels` are views of
-that memory (`rlcpu.replay.tree.Levels`).
+Drivers take `numbers`, the memory of all levels of a tree, `offsets`, where these begin
+(`rlcpu.replay.tree.layout`), and `filled`: how many leaves are items, or None where leaves are
+priorities. `levels` are views of that memory (`rlcpu.replay.tree.Levels`).
 
 A draw takes random number `counter + k` of the stream `key`, k counting draws, and has a *target*
 in [0, `weight`), the sum of all weights; `width` is the length of a stratum, or 0 without strata. A
@@ -39,19 +39,13 @@ _BLOCK = 1024  # draws that a thread takes at a time
 _GRAIN = 4096  # draws, 90 us, from which a second core is worth waking: 65 us
 _LARGEST_RATIO = np.float32(3e38)  # of two leaves: float32 goes to 3.4e38
 
-_layout, _unpack = over_vectors(rules.layout), over_vectors(rules.unpack)
-_weight, _weight_of_all = over_vectors(rules.weight), over_vectors(rules.weight_of_all)
-_refresh, _find_target = over_vectors(rules.refresh), over_vectors(rules.find_target)
+_unpack, _weight_of_all = over_vectors(rules.unpack), over_vectors(rules.weight_of_all)
+_weight, _find_target = over_vectors(rules.weight), over_vectors(rules.find_target)
+_refresh = over_vectors(rules.refresh)
 _walk, _scan = over_vectors(rules.walk), over_vectors(rules.scan)
 
 
 # ---------------------------------------------------------------- upkeep
-
-
-@inline(exact=True)
-def unpack(numbers, capacity, filled):
-    """Return the levels of a tree of so many leaves."""
-    return _unpack(numbers, _layout(capacity), filled)
 
 
 @inline(exact=True)
@@ -91,12 +85,12 @@ def _propagate_range(levels, begin, end):
                 _refresh(levels, level, node)
 
 
-def _write_leaves(numbers, capacity, filled, indices, leaves):
+def _write_leaves(numbers, offsets, filled, indices, leaves):
     """Write leaves and recompute sums; return the largest of the leaves, at least 0.0.
 
     `indices`, (n,) int64, are overwritten; of equal ones the last leaf counts.
     """
-    levels, count, largest = unpack(numbers, capacity, filled), indices.size, 0.0
+    levels, count, largest = _unpack(numbers, offsets, filled), indices.size, 0.0
     for k in range(count):
         prefetch(levels.sums, indices[min(k + _AHEAD, count - 1)])
         levels.sums[indices[k]] = leaves[k]
@@ -105,14 +99,14 @@ def _write_leaves(numbers, capacity, filled, indices, leaves):
     return largest
 
 
-def _write_new(numbers, capacity, filled, num_envs, begin, end, leaves):
+def _write_new(numbers, offsets, filled, num_envs, slots, begin, end, leaves):
     """Write the leaves of new items, numbers [begin, end) of every environment, and recompute sums.
 
-    Item i is in slot i % slots of its environment, which has slots = capacity // num_envs leaves
-    side by side. Where there are more items than slots, the newest are written. `leaves` is
-    (end - begin,), the same for all environments, or (1,), the same for all items.
+    Item i is in slot i % slots of its environment, which has `slots` leaves side by side. Where
+    there are more items than slots, the newest are written. `leaves` is (end - begin,), the same
+    for all environments, or (1,), the same for all items.
     """
-    levels, slots = unpack(numbers, capacity, filled), capacity // num_envs
+    levels = _unpack(numbers, offsets, filled)
     count = min(max(end - begin, 0), slots)
     start = (end - count) % slots
     for env in range(num_envs):
@@ -131,10 +125,9 @@ write_new, write_runs = inline(_write_new, exact=True), kernel(_write_new, fastm
 
 
 @kernel(fastmath=EXACT)
-def rebuild(numbers, capacity, filled):
+def rebuild(numbers, offsets, filled):
     """Recompute everything above the leaves."""
-    levels = unpack(numbers, capacity, filled)
-    _propagate_range(levels, 0, levels.offsets[1])
+    _propagate_range(_unpack(numbers, offsets, filled), 0, offsets[1])
 
 
 # ---------------------------------------------------------------- drawing
@@ -155,7 +148,7 @@ def _fill(levels, key, counter, weight, width, first, out):
         _walk(levels, targets, out[begin : begin + count], count)
 
 
-def draw(numbers, capacity, stream, stratified, out):
+def draw(numbers, offsets, stream, stratified, out):
     """Draw leaves, which are priorities, with replacement, and return the sum of all priorities.
 
     By `walk`, and by `scan` where that finds a leaf of zero. Fills `out`, (n,) int64, with leaves,
@@ -163,11 +156,11 @@ def draw(numbers, capacity, stream, stratified, out):
     numbers; n is added to the counter. If `stratified`, draw k of n is from the k-th of n equal
     parts of the sum.
     """
-    weight, count = _weight_of_all(unpack(numbers, capacity, None)), out.size
+    weight, count = _weight_of_all(_unpack(numbers, offsets, None)), out.size
     key, counter = stream[0], stream[1]
     width = weight / count if stratified else 0.0
     for block in prange((count + _BLOCK - 1) // _BLOCK):
-        levels = unpack(numbers, capacity, None)  # here: no NamedTuple gets into a `prange`
+        levels = _unpack(numbers, offsets, None)  # here: no NamedTuple gets into a `prange`
         begin, end = block * _BLOCK, min((block + 1) * _BLOCK, count)
         _fill(levels, key, counter, weight, width, begin, out[begin:end])
         for k in range(begin, end):
@@ -215,7 +208,8 @@ def _with_weights(levels, shift):
     if shift is None:
         return levels
     shift += max(shift, 1.0)  # beside a large shift 1 would be rounded away
-    return Levels(levels.sums, levels.lows, levels.highs, levels.offsets, shift, levels.filled)
+    sums, lows, highs, offsets, span = levels[:5]
+    return Levels(sums, lows, highs, offsets, span, shift, levels.filled)
 
 
 @inline(exact=True)
@@ -282,13 +276,13 @@ def _draw_successively(levels, key, counter, stratified, fills, out):
 
 
 @kernel(fastmath=EXACT)
-def draw_distinct(numbers, capacity, filled, stream, stratified, fills, out):
+def draw_distinct(numbers, offsets, filled, stream, stratified, fills, out):
     """Fill `out`, (n,) int64, with different leaves, and return how many there are.
 
     Fewer than n only if no others have a weight, and without `fills`, by which others follow where
     leaves are values. For the other arguments see `draw`.
     """
-    levels = unpack(numbers, capacity, filled)
+    levels = _unpack(numbers, offsets, filled)
     drawn, draws = _draw_successively(levels, stream[0], stream[1], stratified, fills, out)
     stream[1] += u64(draws)
     return drawn
@@ -371,10 +365,10 @@ class Tree:
     def __init__(self, capacity: int, extremes: bool) -> None:
         #: Memory of the tree, float64: see `rlcpu.replay.tree.unpack`.
         self.capacity, self.numbers = capacity, make_tree(capacity, extremes)
-        offsets = rules.layout(capacity)
-        self._size = int(offsets[-1])  # numbers that are sums
+        self.offsets = rules.layout(capacity)
+        self._size = int(self.offsets[-1])  # numbers that are sums
         #: Largest priority: the sum of all of them has to be finite.
-        self.most = float(np.finfo(np.float64).max) / int(offsets[1])
+        self.most = float(np.finfo(np.float64).max) / int(self.offsets[1])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, numbers=placed(state["numbers"]))
@@ -403,14 +397,14 @@ class Tree:
         if self.numbers.size == self._size:
             numbers = make_tree(self.capacity, extremes=True)
             numbers[: self._size] = self.numbers
-            rebuild(numbers, self.capacity, None)  # None: priorities
+            rebuild(numbers, self.offsets, None)  # None: priorities
             self.numbers = numbers
         lows, highs = np.split(self.numbers[self._size :], 2)
         return float(lows[-WIDTH:].min()), float(highs[-WIDTH:].max())
 
     def update(self, indices: Array, leaves: Array, filled: int | None = None) -> float:
         """Write leaves, and return the largest; see the kernel `update`."""
-        return float(update(self.numbers, self.capacity, filled, indices, leaves))
+        return float(update(self.numbers, self.offsets, filled, indices, leaves))
 
     def leaves_of(self, priorities: Array, epsilon: float, alpha: float) -> Array:
         """Return the leaves (n,) of priorities (n,) float64: (priority + epsilon) ** alpha."""
@@ -422,11 +416,12 @@ class Tree:
         self, num_envs: int, begin: int, end: int, leaves: Array, filled: int | None = None
     ) -> None:
         """Write the leaves of new items; see the kernel `write_runs`."""
-        write_runs(self.numbers, self.capacity, filled, num_envs, begin, end, leaves)
+        slots = self.capacity // num_envs
+        write_runs(self.numbers, self.offsets, filled, num_envs, slots, begin, end, leaves)
 
     def rebuild(self, filled: int | None = None) -> None:
         """Recompute everything above the leaves."""
-        rebuild(self.numbers, self.capacity, filled)
+        rebuild(self.numbers, self.offsets, filled)
 
     @staticmethod
     def nothing_to_draw() -> ValueError:
@@ -437,7 +432,7 @@ class Tree:
         self, stream: Array, out: Array, stratified: bool = False, num_threads: int | None = None
     ) -> float:
         """Fill `out`, (n,) int64, by priority, and return the sum of all; ValueError at zero."""
-        arguments = (self.numbers, self.capacity, stream, stratified, out)
+        arguments = (self.numbers, self.offsets, stream, stratified, out)
         total = float(launch(DRAW, out.size, num_threads, *arguments))
         if not total > 0.0:
             stream[1] -= np.uint64(out.size)  # as if nothing had been drawn
@@ -458,7 +453,7 @@ class Tree:
         """
         counter_before, num_drawn = stream[1], 0
         if out.size <= (self.capacity if filled is None else filled):
-            arguments = (self.numbers, self.capacity, filled, stream, stratified, fills, out)
+            arguments = (self.numbers, self.offsets, filled, stream, stratified, fills, out)
             num_drawn = draw_distinct(*arguments)
         if num_drawn < out.size:
             stream[1] = counter_before  # as if nothing had been drawn
