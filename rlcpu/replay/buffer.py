@@ -244,15 +244,19 @@ class Buffer(Locked, Shown):
             sampler.draw(stream, self._ring, indices, out, *options)
             # An item begins at step `number * period` of its environment, whose length is a
             # multiple of that.
-            first_rows = indices if self._items.period == 1 else indices * self._items.period
-            if self._n_step is not None and self._n_step.n > 1:
-                self._n_step.gather(self._storage, self._ring, first_rows, out, self.num_threads)
-            else:
-                num_steps = self._items.steps or 1  # of each item
-                self._storage.gather(first_rows, out.rows, num_steps, self.num_threads)
+            period = self._items.period
+            self._gather(indices if period == 1 else indices * period, out)
             sampler.finish_draw()  # where items are taken once, they are gone only now
         out.indices = indices
         return out
+
+    def _gather(self, first_rows: Array, batch: Batch) -> None:
+        """Copy the items that begin at rows of the storage, (batch_size,) int64, to a batch."""
+        if self._n_step is not None and self._n_step.n > 1:
+            self._n_step.gather(self._storage, self._ring, first_rows, batch, self.num_threads)
+        else:
+            num_steps = self._items.steps or 1  # of each item
+            self._storage.gather(first_rows, batch.rows, num_steps, self.num_threads)
 
     # ------------------------------------------------------------ copies
 

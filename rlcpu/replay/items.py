@@ -148,6 +148,8 @@ class Batch(Shown, Mapping[Any, Any]):
         weights: (batch_size,) float32, importance weights, at most 1; None if there are none.
         discounts: (batch_size,) float32, of the value of what follows an n-step return; None if
             there is none.
+        goals: (batch_size,) int64, indices of the transitions that goals come from, -1 where a
+            transition has its own; None of any buffer but a `HindsightReplayBuffer`.
         rows, owner: the data's memory, and the buffer; None in a copy.
     """
 
@@ -158,6 +160,7 @@ class Batch(Shown, Mapping[Any, Any]):
     probabilities: npt.NDArray[np.float64] | None = None
     weights: npt.NDArray[np.float32] | None = None
     discounts: npt.NDArray[np.float32] | None = None
+    goals: npt.NDArray[np.int64] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the numbers alone: a copy is no memory of a buffer, which does not go with it."""
@@ -192,7 +195,7 @@ class Batch(Shown, Mapping[Any, Any]):
         return len(self.indices)
 
     def _facts(self) -> list[str]:
-        names = ("probabilities", "weights", "discounts", "sources")
+        names = ("probabilities", "weights", "discounts", "goals", "sources")
         present = [name for name in names if getattr(self, name, None) is not None]
         return [f"{len(self):,} drawn", *(f"with {name}" for name in present)]
 
