@@ -95,6 +95,8 @@ class Collector(CollectorBase):
             new transitions the largest priority otherwise. Source: Horgan et al. 2018,
             "Distributed prioritized experience replay", section 3.
         reward_scale: of rewards in priorities.
+        agent: class and settings of the agent whose `prepare` and `columns` see the rollouts; None
+            for none. There it has `config`, `env` and `policy` alone.
 
     Raises:
         TypeError, ValueError: an argument is bad.
@@ -116,6 +118,7 @@ class Collector(CollectorBase):
         num_threads: int = 1,
         prioritized: bool = False,
         reward_scale: float = 1.0,
+        agent: tuple[Any, Any] | None = None,
     ) -> None:
         self.env = make_vec(env, num_envs, dtype=dtype, num_threads=num_threads)
         self._life = time.time_ns()  # see `Made.life`
@@ -126,6 +129,11 @@ class Collector(CollectorBase):
         self.reward_scale = reward_scale
         self.n_step = check_count("n_step", n_step)
         self._names = tuple(example_of(self.env))
+        self._agent: Any = None
+        if agent is not None:
+            kind, config = agent
+            self._agent = kind.__new__(kind)
+            vars(self._agent).update(config=config, env=self.env, policy=self.policy)
         # The last steps of every environment, (steps, num_envs, ...), whose n-step sums are not
         # complete; the next call puts them in front of its own.
         self._incomplete: Columns | None = None
@@ -168,7 +176,8 @@ class Collector(CollectorBase):
 
     def _complete(self, rollout: Rollout) -> Columns:
         """Return the transitions whose n-step sums a rollout completes, columns (size, ...)."""
-        columns = rollout.transitions(self._names, packed=True)
+        further = {} if self._agent is None else self._agent.prepare_columns(rollout)
+        columns = rollout.transitions(self._names, packed=True) | further
         columns["reward"] = columns["reward"].astype(np.float32, copy=False)
         shape = rollout.rewards.shape
         steps = {name: each.reshape(*shape, *each.shape[1:]) for name, each in columns.items()}

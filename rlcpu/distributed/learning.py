@@ -26,7 +26,6 @@ from rlcpu.distributed.remote import LostError, StoreFullError, wait_for_room
 from rlcpu.distributed.replay import EmptyError, ShardedReplay
 from rlcpu.distributed.shard import ReplayShard
 from rlcpu.envs.engine.vector_env import VectorEnv
-from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compiler.announce import clock
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -132,7 +131,7 @@ class Session:
         num_collectors = check_count("num_collectors", num_collectors)
         num_shards = check_count("num_shards", num_shards)
         kind = _kind_of(agent, num_collectors)
-        example = {**example_of(agent.env), "discount": np.float32(0)}
+        example = {**agent.example(), "discount": np.float32(0)}
         structure = TransitionStructure(example)
         size = sum(field.dtype.itemsize * math.prod(field.shape) for field in structure.fields)
         self.agent, self._own_buffer = agent, agent.buffer
@@ -212,6 +211,7 @@ class Session:
             "gamma": config.gamma,
             "prioritized": kind is PrioritizedReplayBuffer,
             "reward_scale": getattr(config, "reward_scale", 1.0),
+            "agent": (type(agent), config),
         }
         start = functools.partial(
             self.cluster.start, Collector, agent.env.dynamics, agent.policy, **options

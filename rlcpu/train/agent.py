@@ -412,6 +412,52 @@ class Agent(ActingAgent):
         return collect(*args, out=out)
 
     @repeatable
+    def prepare(self, rollout: Rollout) -> None:
+        """Change a rollout in place before anything is learnt from it or stored; here nothing.
+
+        A subclass may replace `rollout.rewards` (T, N), by ones that it learns or computes. All
+        that an agent does with rewards comes afterwards: `columns`, normalisation, advantages, the
+        buffer. Returns of episodes are those of the environment. In `num_collectors` processes of
+        an agent with replay there are `config`, `env` and `policy`, and no other attributes.
+        """
+
+    @repeatable
+    def columns(self, rollout: Rollout) -> dict[str, Array]:
+        """Return the columns of `column_sizes` of a rollout, after `prepare`.
+
+        Returns:
+            Arrays (T * N,) or (T * N, size) by name, step after step; (T, N, ...) will do.
+        """
+        return {}
+
+    def prepare_columns(self, rollout: Rollout) -> dict[str, Array]:
+        """Call `prepare`, and return `columns` after checks, (T * N,) or (T * N, size) float32.
+
+        Raises:
+            ValueError: there are others than those of `column_sizes`, or one has another size.
+            FloatingPointError: a reward that `prepare` left, or a column, is not finite.
+        """
+        self.prepare(rollout)
+        sizes, columns, kind = self.column_sizes(), self.columns(rollout), type(self).__name__
+        if not np.isfinite(rollout.rewards).all():
+            raise FloatingPointError(f"{kind}.prepare left a reward that is not finite")
+        if columns.keys() != sizes.keys():
+            returned, expected = (", ".join(each) or "none" for each in (columns, sizes))
+            raise ValueError(f"{kind}.columns returned {returned}: column_sizes has {expected}")
+        read, count = dict[str, Array](), rollout.rewards.size
+        for name, size in sizes.items():
+            array = np.asarray(columns[name], np.float32)
+            shape = (count, size) if size > 1 else (count,)
+            is_by_sample = array.shape[:1] == (count,) or array.shape[:2] == rollout.rewards.shape
+            if not is_by_sample or array.size != math.prod(shape):
+                reason = f"of shape {array.shape}: expected {shape}"
+                raise ValueError(f"{kind}.columns returned {name} {reason}")
+            if not np.isfinite(array).all():
+                raise FloatingPointError(f"{kind}.columns returned {name} that is not finite")
+            read[name] = array.reshape(shape)
+        return read
+
+    @repeatable
     def count(self, steps: int, returns: Array, history: History) -> None:
         """Count steps that were made, and the returns (num_episodes,) of episodes that ended."""
         self.returns.extend(returns.tolist())

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.rollout.collect import Rollout
+from rlcpu.kernels.checks import check_count
 from rlcpu.nn.learning.learner import Learner, Update
 from rlcpu.nn.tape.program import STARTS
 from rlcpu.train.keeping.history import losses_type
@@ -22,6 +23,8 @@ from rlcpu.train.keeping.saved import SavedAgent
 from rlcpu.train.running.sequences import SampleSequences
 
 Array = npt.NDArray[Any]
+#: Names of further columns that batches or buffers use for something else.
+_FIELDS = STARTS, "truncated", "begins", "state"
 
 
 class Algorithm(SavedAgent):
@@ -67,6 +70,24 @@ class Algorithm(SavedAgent):
         """Return columns of a batch, and how many numbers of a sample each has."""
         raise NotImplementedError
 
+    def column_sizes(self) -> dict[str, int]:
+        """Return further columns of a batch, and how many numbers of a sample each has.
+
+        `columns` returns them of a rollout. Agents with replay store them beside each transition,
+        and draw them with it; with n-step returns, names that begin with `next_` are those of the
+        last step, as `next_observation` is, and others those of the first.
+        """
+        return {}
+
+    def _further_sizes(self) -> dict[str, int]:
+        """Return `column_sizes`; ValueError or TypeError for a name or a size that cannot be."""
+        sizes, kind, usual = self.column_sizes(), type(self).__name__, self._column_sizes()
+        for name, size in sizes.items():
+            if name in usual or name in _FIELDS:
+                raise ValueError(f"{kind}.column_sizes has {name!r}: the batch has it already")
+            check_count(f"{kind}.column_sizes: {name}", size)
+        return sizes
+
     def _make_learner(
         self, networks: Mapping[str, Any], seed: int, num_threads: int | None
     ) -> Learner:
@@ -74,7 +95,7 @@ class Algorithm(SavedAgent):
         learner = Learner(
             networks,
             self.updates(),
-            columns=self._column_sizes(),
+            columns=self._column_sizes() | self._further_sizes(),
             targets=self.targets(),
             settings=self.settings(),
             per_sample=self._per_sample,

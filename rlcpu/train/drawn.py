@@ -139,6 +139,8 @@ class DrawnColumns:
                 self.arrays[name] = batch[name]
             else:
                 self._add_singles(name, batch[name])
+        for name in agent.column_sizes():
+            self.arrays[name] = batch[name]
 
     def _add_rewards(self, agent: Any, drawn: Numbers) -> None:
         config = self.config

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from rlcpu import replay
 from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.rollout.collect import Rollout
+from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.kernels.machine.stages import LastMade
 from rlcpu.nn.network.scaling import Scaling
 from rlcpu.nn.tape.program import STARTS
@@ -51,13 +52,32 @@ class FromBuffer(InRounds):
     @repeatable
     def _store(self, rollout: Rollout) -> None:
         """Store a rollout's transitions, and add its rewards to what normalises them."""
+        further = self.prepare_columns(rollout)
         if self.config.normalize_rewards:
             self.rewards.add(rollout, self.config.gamma)
         if self.state_size:
             scaling = self._action_scaling if isinstance(self.policy, Squashed) else None
-            self.buffer.add(replayed.steps_of(rollout, self.policy, self._memories, scaling))
+            steps = replayed.steps_of(rollout, self.policy, self._memories, scaling)
+            shape = rollout.rewards.shape
+            further = {name: x.reshape(*shape, *x.shape[1:]) for name, x in further.items()}
+            self.buffer.add({**steps, **further})
         else:
-            buffers.add(self.buffer, rollout, self.returns)
+            buffers.add(self.buffer, rollout, self.returns, further)
+
+    def example(self) -> dict[str, Any]:
+        """Return one item of its buffer, zeros: a transition, or a time step of a sequence.
+
+        A buffer of a user's has the same fields, in any order.
+        """
+        further = {
+            name: np.zeros((size,) if size > 1 else (), np.float32)
+            for name, size in self.column_sizes().items()
+        }
+        if self.state_size:
+            usual = replayed.example_with_memory(self.env, sum(self._memories.sizes.values()))
+        else:
+            usual = example_of(self.env)
+        return usual | further
 
     # ------------------------------------------------------------ updates of a round
 
@@ -168,7 +188,7 @@ class FromBuffer(InRounds):
         config = self.config
         if not self.state_size:
             return _Samples(self._columns(batch), {"minibatch_size": config.batch_size})
-        columns, targets = replayed.columns_of(batch, config)
+        columns, targets = replayed.columns_of(batch, config, self.column_sizes())
         columns["reward"] = self._learnt_rewards(columns["reward"], config.n_step)
         length, size = len(targets.reward), targets.reward.size
         observations = each_part(lambda x: x.reshape(size, *x.shape[2:]), batch["observation"])

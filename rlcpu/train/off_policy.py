@@ -187,14 +187,13 @@ class OffPolicy(FromBuffer):
     def _choose_buffer(self, buffer: Any, seed: int) -> Any:
         """Return the user's buffer, after checks, or a new one."""
         if self.state_size:
-            size = sum(self._memories.sizes.values())
             if buffer is None:
-                return replayed.make_buffer(self.env, self.config, size, seed)
-            replayed.check_buffer(buffer, self.env, self.config, size)
+                return replayed.make_buffer(self.example(), self.config, seed)
+            replayed.check_buffer(buffer, self.env, self.config, self.example())
         elif buffer is None:
-            return buffers.make_buffer(self.env, self.config, seed)
+            return buffers.make_buffer(self.example(), self.config, seed)
         else:
-            buffers.check_buffer(buffer, self.env)
+            buffers.check_buffer(buffer, self.env, self.example())
         return buffer
 
     # ------------------------------------------------------------ a call of `learn`

@@ -430,18 +430,11 @@ class PPO(OnPolicy):
         sizes["action"] = len(dynamics.choices) or (num_actions if is_continuous else 1)
         if dynamics.num_masked > 0:
             sizes["action_mask"] = num_actions
-        return sizes | self.column_sizes()
-
-    def column_sizes(self) -> dict[str, int]:
-        """Return further columns of the batch, and how many numbers of a sample each has."""
-        return {}
-
-    def columns(self, rollout: Rollout) -> dict[str, Array]:
-        """Return the further columns of a rollout, (T * N,) or (T * N, size), time-major."""
-        return {}
+        return sizes
 
     def _learn_from(self, rollout: Rollout, remaining: float) -> dict[str, float]:
         config, size, ones = self.config, rollout.rewards.size, rollout.ones
+        further = self.prepare_columns(rollout)
         estimates = gae(
             self._rewards_of(rollout),
             rollout.values,
@@ -453,7 +446,7 @@ class PPO(OnPolicy):
             final_values=rollout.final_values,
         )
         columns = {  # time-major
-            **self.columns(rollout),
+            **further,
             "observation": rollout.inputs.reshape(size, -1) if ones is None else ones,
             "action": rollout.actions.reshape(size, *rollout.actions.shape[2:]),
             "old_log_prob": rollout.log_probs.ravel(),

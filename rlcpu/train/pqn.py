@@ -211,6 +211,7 @@ class PQN(InRounds):
         rollout, config = self._rollout, self.config
         size, ones = rollout.rewards.size, rollout.ones
         columns = {
+            **self.prepare_columns(rollout),
             "observation": rollout.inputs.reshape(size, -1) if ones is None else ones,
             "action": rollout.actions.ravel(),
             "target": self._targets(rollout).ravel(),

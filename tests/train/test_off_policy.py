@@ -15,8 +15,8 @@ import pytest
 import rlcpu
 from rlcpu import replay
 from rlcpu.cli import main
+from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.train import DDPG, DQN, PPO, SAC, TD3
-from rlcpu.train.replaying.buffers import example_of
 from rlcpu.train.running.evaluate import EndlessEpisodeError
 from tests.train.rare import RARE, RARE_BOX
 from tests.train.states import state_of

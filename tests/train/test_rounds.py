@@ -15,10 +15,10 @@ from gymnasium.spaces import Discrete
 
 import rlcpu
 from rlcpu import nn
+from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.nn.layers import embedding
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.train import DDPG, DQN, SAC, TD3
-from rlcpu.train.replaying.buffers import example_of
 from rlcpu.train.rounds import LEAST_CALLS
 from tests.envs.masked import COUNTER
 from tests.train.states import state_of

@@ -20,7 +20,6 @@ from rlcpu import replay
 from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.rollout.results import Rollout
-from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.lock import complete
 from rlcpu.replay.structure import TransitionStructure
@@ -34,17 +33,17 @@ BUFFERS: dict[str, type[Buffer]] = {
 }
 
 
-def make_buffer(env: VectorEnv, config: Any, seed: int) -> Any:
-    """Make the buffer of an `OffPolicyConfig`."""
+def make_buffer(example: Mapping[str, Any], config: Any, seed: int) -> Any:
+    """Make the buffer of an `OffPolicyConfig`; `example` is one transition."""
     kind: Any = BUFFERS[config.replay]
     options: dict[str, Any] = {"fill_up": True}  # at the first success few have a weight
     if config.replay != "return":
         options = {"num_envs": config.num_envs, "n_step": config.n_step, "gamma": config.gamma}
-    return kind(config.capacity, example_of(env), seed=seed, **options)
+    return kind(config.capacity, example, seed=seed, **options)
 
 
-def check_buffer(buffer: Any, env: VectorEnv) -> None:
-    """Raise TypeError or ValueError unless a buffer holds the transitions of an environment."""
+def check_buffer(buffer: Any, env: VectorEnv, example: Mapping[str, Any]) -> None:
+    """Raise TypeError or ValueError unless a buffer holds transitions like an example."""
     kinds = replay.ReplayBuffer, replay.ReturnWeightedBuffer
     if not isinstance(buffer, kinds) or isinstance(buffer, replay.ItemBuffer):
         raise TypeError(
@@ -53,7 +52,7 @@ def check_buffer(buffer: Any, env: VectorEnv) -> None:
         )
     if buffer.device != "cpu":
         raise TypeError(f"buffer={buffer!r}: expected one on the CPU")
-    check_fields(buffer, example_of(env))
+    check_fields(buffer, example)
     if buffer.num_envs not in (None, env.num_envs):
         raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {env.num_envs}")
     n_step = getattr(buffer, "n_step", 1)
@@ -131,14 +130,16 @@ def has_priorities(buffer: Any) -> bool:
     return isinstance(buffer, kinds) or getattr(buffer, "prioritized", False)
 
 
-def add(buffer: Any, rollout: Rollout, returns: Sequence[float]) -> None:
+def add(buffer: Any, rollout: Rollout, returns: Sequence[float], further: dict[str, Array]) -> None:
     """Store a rollout's transitions in a buffer of an agent.
 
-    `returns` are those of the last episodes, of which some ended in the rollout.
+    `returns` are those of the last episodes, of which some ended in the rollout; `further` has
+    columns (T * N, ...) that a rollout has not.
     """
     # Names as in `example_of(env)`; the parts of a group are fields such as "observation.speed".
     names = [field.name.partition(".")[0] for field in buffer.structure.fields]
-    columns = rollout.transitions(names, packed=True)
+    usual = [name for name in names if name not in further]
+    columns = rollout.transitions(usual, packed=True) | further
     if columns["reward"].dtype != np.float32:
         columns["reward"] = columns["reward"].astype(np.float32)
     if isinstance(buffer, replay.ReturnWeightedBuffer):

@@ -14,7 +14,7 @@ among the steps. `begins` is True where a step is the first of its episode, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +50,11 @@ def example_with_memory(env: VectorEnv, state_size: int) -> dict[str, Any]:
     return {**fields, "begins": False, "state": np.zeros(state_size, np.float32)}
 
 
-def make_buffer(env: VectorEnv, config: Any, state_size: int, seed: int) -> Any:
-    """Make the buffer of sequences of an `OffPolicyConfig`; neighbours overlap by half."""
+def make_buffer(example: Mapping[str, Any], config: Any, seed: int) -> Any:
+    """Make the buffer of sequences of an `OffPolicyConfig`; neighbours overlap by half.
+
+    `example` is one time step.
+    """
     if config.replay == "return":
         raise ValueError('replay="return" has no sequences: expected "uniform" or "prioritized"')
     is_prioritized, length = config.replay == "prioritized", length_of(config)
@@ -63,12 +66,11 @@ def make_buffer(env: VectorEnv, config: Any, state_size: int, seed: int) -> Any:
             f"capacity={config.capacity}: expected room for burn_in + sequence_length + n_step = "
             f"{length} steps of {config.num_envs} environments"
         )
-    example = example_with_memory(env, state_size)
     return kind(config.num_envs, room, example, length, period=period, seed=seed)
 
 
-def check_buffer(buffer: Any, env: VectorEnv, config: Any, state_size: int) -> None:
-    """Raise TypeError or ValueError unless a buffer holds sequences for an agent."""
+def check_buffer(buffer: Any, env: VectorEnv, config: Any, example: Mapping[str, Any]) -> None:
+    """Raise TypeError or ValueError unless a buffer holds sequences of steps like an example."""
     if not isinstance(buffer, replay.TrajectoryBuffer) or buffer.device != "cpu":
         raise TypeError(
             f"buffer={buffer!r}: expected a TrajectoryBuffer or PrioritizedTrajectoryBuffer on the "
@@ -79,7 +81,7 @@ def check_buffer(buffer: Any, env: VectorEnv, config: Any, state_size: int) -> N
             f"buffer has sequence_length={buffer.sequence_length}: expected burn_in + "
             f"sequence_length + n_step = {length_of(config)}"
         )
-    check_fields(buffer, example_with_memory(env, state_size))
+    check_fields(buffer, example)
     if buffer.num_envs != env.num_envs:
         raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {env.num_envs}")
 
@@ -234,8 +236,12 @@ def starts_of(begins: Array, burn_in: int) -> Array:
     return starts
 
 
-def columns_of(batch: Any, config: Any) -> tuple[dict[str, Array], SequenceTargets]:
+def columns_of(
+    batch: Any, config: Any, further: Iterable[str] = ()
+) -> tuple[dict[str, Array], SequenceTargets]:
     """Return columns (T * B, ...) of a batch of sequences, all but observations; and its targets.
+
+    `further` names columns that the batch has beside the usual ones.
 
     Weights are those of the batch, and 0 for steps that are not learnt from, scaled so that the
     mean of a weighted loss over all steps is its mean over `sequence_length` steps of each.
@@ -249,6 +255,7 @@ def columns_of(batch: Any, config: Any) -> tuple[dict[str, Array], SequenceTarge
         "action": batch["action"],
         "weight": weights,
         STARTS: starts_of(batch["begins"], config.burn_in),
+        **{name: batch[name] for name in further},
     }
     if "action_mask" in batch.data:
         columns["action_mask"] = batch["action_mask"]
