@@ -1,8 +1,9 @@
 """Frames: what the compiled function of a rollout is handed.
 
 A function that runs all steps of one block of environments is called by its address, with
-(frame, records, number of steps, block). Python packs a `RolloutFrame` once for environments and a
-policy. Drivers pack `RecordArrays`, which may be new in each call.
+(frame, policy, records, number of steps, block). Python packs a `RolloutFrame` once for an engine,
+and a `KernelPolicy` for each policy that acts in it. Drivers pack `RecordArrays`, which may be new
+in each call.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def pack_policy(arrays: PolicyArrays) -> KernelPolicy:
 
 
 class RolloutFrame(Struct):
-    """The environments, their memory and their policy."""
+    """The environments, and their memory."""
 
     num_envs = Whole()
     num_blocks = Whole()
@@ -73,7 +74,6 @@ class RolloutFrame(Struct):
     observed_spans = Array(np.int64, "num_observed_spans", 2)
     num_state_spans = Whole()
     state_spans = Array(np.int64, "num_state_spans", 2)
-    policy = Reference(KernelPolicy)
     #: (num_blocks + 1, NUM_SUMS), what `simulate` writes: sums of each block, and last of all.
     sums = Array(np.float64)
     #: Outputs: of each block a number above 0 if one of its numbers was not finite.

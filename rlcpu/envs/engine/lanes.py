@@ -19,6 +19,8 @@ from rlcpu.envs.contract.policies import Policy
 from rlcpu.envs.engine import base
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.episode import PENDING, SIZE, TOTAL, begin_of
+from rlcpu.envs.engine.form import NUM_SUMS
+from rlcpu.envs.engine.frames import RolloutFrame
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     KEY_HIGH,
@@ -95,12 +97,39 @@ class LaneEngine(Engine):
         """Return the driver of a step: serial or parallel, by how many environments there are."""
         return launcher(self.steps.drivers, self.num_envs, self.num_threads)
 
+    @functools.cached_property
+    def frame(self) -> RolloutFrame:
+        """Return what compiled rollouts are handed of the environments, packed once."""
+        code, space, blocks = self.code, self.dynamics.action_space, len(self.real)
+        bounds: Any = np.zeros(0, np.float32)
+        if not self.dynamics.is_discrete:
+            bounds = np.concatenate((space.low, space.high)).astype(np.float32)  # type: ignore[union-attr]
+        state_spans = code.state.float_spans(self.scalar_type)
+        return RolloutFrame.of(real=self.scalar_type)(
+            num_envs=self.num_envs,
+            function=self.steps.facts.function,
+            first_draw=code.num_draws,
+            block_size=self.real.shape[1],
+            episodes_at=self.state_size * LANES,
+            mask_row=code.observation_rows,
+            num_rows=code.shown_rows,
+            state=self.real,
+            words=self.words,
+            numbers=self.numbers,
+            bounds=bounds,
+            clock=self.clock,
+            observed_spans=np.array(code.float_spans, np.int64).reshape(-1, 2),
+            state_spans=np.array(state_spans, np.int64).reshape(-1, 2),
+            sums=np.zeros((blocks + 1, NUM_SUMS)),
+            faults=np.zeros(blocks, np.int64),
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but kernels: episodes and random streams go on in a copy.
 
         "layout" and "varied" are what `__setstate__` compares with the environment there.
         """
-        derived_anew = ("code", "numbers", "steps", "_run_steps", "last_runner")
+        derived_anew = ("code", "numbers", "steps", "_run_steps", "frame", "last_runner")
         attributes = {name: value for name, value in vars(self).items() if name not in derived_anew}
         layout = self.code.state._replace(value_class=None)
         return {**attributes, "last_runner": None, "layout": layout, "varied": self.code.varied}

@@ -27,7 +27,7 @@ from rlcpu.envs.acting.decide import check_policy_branches, make_decide
 from rlcpu.envs.contract.policies import PolicyCode
 from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.form import NUM_SUMS
-from rlcpu.envs.engine.frames import RolloutFrame, record_arrays_of
+from rlcpu.envs.engine.frames import KernelPolicy, RolloutFrame, record_arrays_of
 from rlcpu.envs.engine.interface import Interface, interface_of
 from rlcpu.envs.engine.lane import ELAPSED, LANES, NUM_WORDS, make_draw_bits
 from rlcpu.envs.engine.step_call import OBSERVE, RESTART, STEP, step_call_of
@@ -66,11 +66,11 @@ FAULT = -1
 class Rollouts(NamedTuple):
     """Kernels that run the rollouts of one environment and policy."""
 
-    #: (address of `function`, of a `RolloutFrame`, num_steps, `Rollout.outputs` or ()), the loops
-    #: over blocks. They return how many environments wait for their reset, in which case they do
-    #: nothing; 0 after the steps, or `FAULT`.
+    #: (address of `function`, of a `RolloutFrame`, of a `KernelPolicy`, num_steps,
+    #: `Rollout.outputs` or ()), the loops over blocks. They return how many environments wait for
+    #: their reset, in which case they do nothing; 0 after the steps, or `FAULT`.
     drivers: Kernels
-    #: (frame, records, num_steps, block) runs all steps of a block; compiled for C.
+    #: (frame, policy, records, num_steps, block) runs all steps of a block; compiled for C.
     function: Any
     #: Of the function.
     address: int
@@ -115,14 +115,15 @@ def _compile_acting(
 def _compile_rollouts(
     decorator: Any, run: Callable[..., None], is_sums: bool, dtype: type, is_whole: bool, grain: int
 ) -> Rollouts:
-    """Compile `run`, which is (frame, records, num_steps, block), by a decorator for C.
+    """Compile `run`, which is (frame, policy, records, num_steps, block), by a decorator for C.
 
     `is_sums` tells that it is that of `simulate`, `is_whole` tells of actions; from `grain` steps
     of all environments on several cores share them.
     """
     run.__name__ = run.__qualname__ = "simulate" if is_sums else "collect"
     function, records = decorator(run), record_arrays_of(dtype, is_whole)
-    function.compile((RolloutFrame.of(real=dtype).view, records.view, types.int64, types.int64))
+    structs = RolloutFrame.of(real=dtype), KernelPolicy, records
+    function.compile((*[each.view for each in structs], types.int64, types.int64))
     drivers = _make_drivers(dtype, is_sums, is_whole)._replace(grain=grain)
     return Rollouts(drivers, function, address_of(function))
 
@@ -138,7 +139,7 @@ def _make_drivers(dtype: type, is_sums: bool, is_whole: bool) -> Kernels:
     """
     frame_at, record_arrays = RolloutFrame.of(real=dtype).at, record_arrays_of(dtype, is_whole)
 
-    def run_blocks(function, frame, num_steps, records):
+    def run_blocks(function, frame, policy, num_steps, records):
         here = frame_at(frame)
         num_blocks, faults = here.num_blocks, 0
         waiting = count_waiting(here.words, here.num_envs, num_blocks)
@@ -146,7 +147,7 @@ def _make_drivers(dtype: type, is_sums: bool, is_whole: bool) -> Kernels:
             return waiting
         place = 0 if is_sums else record_arrays(*records).address
         for block in prange(num_blocks):
-            call_at(function, (frame, place, num_steps, np.int64(block)))
+            call_at(function, (frame, policy, place, num_steps, np.int64(block)))
         if is_sums:
             add_up(here.sums, num_blocks)
         here.clock[0] += u32(num_steps)
@@ -184,7 +185,7 @@ def add_up(sums, num_blocks):
 def _make_block(
     interface: Interface, dtype: type, policy: PolicyCode, is_sums: bool
 ) -> Callable[..., None]:
-    """Make the function (frame, records, num_steps, block) that runs all steps of one block.
+    """Make the function (frame, policy, records, num_steps, block): all steps of one block.
 
     With `is_sums` it keeps sums alone, and reads no records.
     """
@@ -200,10 +201,10 @@ def _make_block(
     # exact mode, there are no vectors to win.
     uses_all_lanes = (interface.in_rows or policy.act is None) and dtype is not np.float64
 
-    def run(frame, records, num_steps, block):
+    def run(frame, policy, records, num_steps, block):
         """Let the policy act in all lanes of the block, step by step, and record the results."""
         prefer_wide_vectors()
-        policy, here, counter = frame.policy, open_block(frame, block), frame.clock[0]
+        here, counter = open_block(frame, block), frame.clock[0]
         words, begin, count = here.words, here.begin, here.count
         elapsed = shifted(words, ELAPSED * LANES)
         constants = unpack_policy(policy.weights, policy.log_std)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.engine.frames import RecordArrays, RolloutFrame
+from rlcpu.envs.engine.frames import KernelPolicy, RecordArrays, RolloutFrame
 from rlcpu.envs.engine.lane import LANES
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.masks import BITS
@@ -30,9 +30,10 @@ class Repeat(Struct):
     """The argument of `run_repeat`: arrays and sizes of rollouts of T steps of N environments."""
 
     #: Address of the function that runs all steps of a block of environments, see
-    #: `rlcpu.envs.rollout.compiled.Rollouts`, and its first two arguments.
+    #: `rlcpu.envs.rollout.compiled.Rollouts`, and its first three arguments.
     function = Whole()
     frame = Reference(RolloutFrame)
+    policy = Reference(KernelPolicy)
     records = Reference(RecordArrays)
     num_steps = Whole()  #: T
     num_envs = Whole()  #: N
@@ -87,12 +88,11 @@ def open_repeat(env: VectorEnv, rollout: Rollout, job: Job, max_rollouts: int) -
     single = records.rewards if real == np.float32 else np.empty(size, np.float32)
     kind = Repeat.of(real=real.type, action=records.actions.dtype.type)
     record_arrays = kind.fields["records"].struct  # type: ignore[attr-defined]
-    # In memory that nobody else changes.
-    policy = runner.frame.policy.replace(network=job)
-    frame = runner.frame.replace(policy=policy, faults=np.zeros_like(runner.frame.faults))
     repeat = kind(
         function=runner.collecting.address,
-        frame=frame,
+        # In memory that nobody else changes.
+        frame=engine.frame.replace(faults=np.zeros_like(engine.frame.faults)),
+        policy=runner.packed_policy.replace(network=job),
         records=record_arrays(**dict(zip(RecordArrays.fields, rollout.outputs, strict=True))),
         num_steps=rollout.num_steps,
         num_envs=env.num_envs,
@@ -148,9 +148,10 @@ def run_repeat(repeat):
     The arrays of the `Repeat` are overwritten.
     """
     blocks = (repeat.num_envs + LANES - 1) // LANES
-    frame, records = repeat.frame, repeat.records
+    frame = repeat.frame
     for block in range(blocks):
-        call_at(repeat.function, (frame.address, records.address, repeat.num_steps, block))
+        memory = frame.address, repeat.policy.address, repeat.records.address
+        call_at(repeat.function, (*memory, repeat.num_steps, block))
     repeat.clock[0] += u32(repeat.num_steps)
     for block in range(blocks):
         repeat.broken[0] += frame.faults[block]

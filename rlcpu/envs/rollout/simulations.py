@@ -46,7 +46,7 @@ AHEAD = 32
 
 
 def make_simulate(env: Structure, dtype: type, policy: PolicyCode) -> Callable[..., None]:
-    """Make the function (frame, records, num_steps, block) that runs all steps of one block.
+    """Make the function (frame, policy, records, num_steps, block): all steps of one block.
 
     It records nothing, and reads no `records`.
     """
@@ -70,12 +70,12 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
     # Wide vectors lose where a step has more numbers than registers hold.
     use_wide_vectors = prefer_wide_vectors if env.state.rows(dtype) < LONG else inline(lambda: None)
 
-    def run(frame, records, num_steps, block):
+    def run(frame, policy, records, num_steps, block):
         use_wide_vectors()
         here = open_block(frame, block)
         state, words, count = here.state, here.words, here.count
         counter, limit, bounds = frame.clock[0], frame.clock[1], frame.bounds
-        params, constants = unpack(frame.numbers), read_constants(frame.policy.weights)
+        params, constants = unpack(frame.numbers), read_constants(policy.weights)
         keys = make_keys(first_draw)  # the environment takes the random numbers before these
         lane_sums, scratch = start(here, num_steps), allocate()
         for step in range(num_steps):
@@ -151,11 +151,11 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
         else (lambda observation: load(observation, 1, 0))
     )
 
-    def run(frame, records, num_steps, block):
+    def run(frame, policy, records, num_steps, block):
         here = open_block(frame, block)
         state, words, sums, count = here.state, here.words, here.sums, here.count
         counter, limit, bounds = frame.clock[0], frame.clock[1], frame.bounds
-        params, constants = unpack(frame.numbers), read_constants(frame.policy.weights)
+        params, constants = unpack(frame.numbers), read_constants(policy.weights)
         keys = make_keys(first_draw)
         memory, bits_ahead = np.zeros(size, np.float32), np.empty(2 * AHEAD, np.uint32)
         scratch = allocate()

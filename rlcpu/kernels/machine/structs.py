@@ -84,7 +84,7 @@ class StructField:
         self.name, self.label = name, f"{struct.__name__}.{name}"
 
     def __get__(self, struct: Any, kind: Any = None) -> Any:
-        return self if struct is None else self.read(struct)
+        return self if struct is None else struct._kept[self.name]
 
     def __set__(self, struct: Any, value: Any) -> None:
         words = self.words(value, struct._kept)
@@ -94,10 +94,6 @@ class StructField:
     def words(self, value: Any, fields: dict[str, Any]) -> Sequence[int]:
         """Return the words of a value, checked; `fields` has all values, which are kept alive."""
         raise NotImplementedError
-
-    def read(self, struct: Any) -> Any:
-        """Return the field of a struct that Python packed: here what it was given."""
-        return struct._kept[self.name]
 
     def __repr__(self) -> str:
         """Return all that machine code depends on."""
@@ -209,7 +205,9 @@ class Array(StructField):
         """Return the address of an array, or an address itself."""
         if not isinstance(value, np.ndarray):
             return (value,)
-        shape = tuple([fields[n] if isinstance(n, str) else n for n in self.shape])
+        # Names are keys of `fields`, numbers are not: they are the sizes themselves.
+        sizes: Any = self.shape
+        shape = tuple(map(fields.get, sizes, sizes))
         is_right = value.dtype == self.dtype and (not shape or value.shape == shape)
         if not is_right or not value.flags.c_contiguous:
             raise TypeError(
@@ -329,6 +327,8 @@ class Struct(metaclass=StructType):
 
     #: The fields by name, in the order of their words.
     fields: ClassVar[dict[str, StructField]] = {}
+    #: Where sizes are that are left out: (name of a size, field of an array, axis of it).
+    _size_sources: ClassVar[list[tuple[str, str, int]]] = []
     #: How many words it has.
     num_words: ClassVar[int] = 0
     #: What machine code depends on, as text.
@@ -347,16 +347,20 @@ class Struct(metaclass=StructType):
     def __init_subclass__(cls) -> None:
         """Number the fields, and make the view of kernels."""
         fields = {name: each for name, each in vars(cls).items() if isinstance(each, StructField)}
-        num_words = 0
+        num_words, size_sources = 0, []
         for name, field in fields.items():
             if name in vars(Struct):
                 raise TypeError(f"{cls.__name__}.{name}: a field has another name than this")
             field.place = num_words
             num_words += field.size
-            for size in field.shape if isinstance(field, Array) else ():
-                if isinstance(size, str) and not isinstance(fields.get(size), Whole):
-                    raise TypeError(f"{cls.__name__}.{name}: its size {size!r} is no Whole field")
+            for axis, size in enumerate(field.shape if isinstance(field, Array) else ()):
+                if isinstance(size, str):
+                    size_sources.append((size, name, axis))
+                    if not isinstance(fields.get(size), Whole):
+                        text = f"{cls.__name__}.{name}: its size {size!r} is no Whole field"
+                        raise TypeError(text)
         type.__setattr__(cls, "fields", fields)
+        type.__setattr__(cls, "_size_sources", size_sources)
         type.__setattr__(cls, "num_words", num_words)
         type.__setattr__(cls, "declaration", f"{cls.__qualname__}({fields})")
         type.__setattr__(cls, "view", StructView(cls, is_constant=True))
@@ -368,7 +372,7 @@ class Struct(metaclass=StructType):
 
         So have the structs that it refers to, and its parts.
         """
-        return _struct_of(cls, **{name: np.dtype(dtype) for name, dtype in dtypes.items()})
+        return _struct_of(cls, **dtypes)
 
     @classmethod
     def has_open_dtypes(cls) -> bool:
@@ -400,18 +404,13 @@ class Struct(metaclass=StructType):
 
     def _add_sizes(self, fields: dict[str, Any]) -> None:
         """Add sizes that are left out, those of arrays, and refuse fields that do not fit."""
-        for name, value in list(fields.items()):
-            if isinstance(value, np.ndarray):
-                shape = getattr(self.fields.get(name), "shape", ())
-                for size, count in zip(shape, value.shape, strict=False):
-                    if isinstance(size, str):
-                        fields.setdefault(size, count)
-        for reason, names in (
-            ("missing", self.fields.keys() - fields.keys()),
-            ("unknown", fields.keys() - self.fields.keys()),
-        ):
-            if names:
-                raise TypeError(f"{type(self).__name__}: {', '.join(sorted(names))} {reason}")
+        for size, name, axis in self._size_sources:
+            if size not in fields and axis < getattr(fields.get(name), "ndim", 0):
+                fields[size] = fields[name].shape[axis]
+        if missing := self.fields.keys() - fields.keys():
+            raise TypeError(f"{type(self).__name__}: {', '.join(sorted(missing))} missing")
+        if unknown := fields.keys() - self.fields.keys():
+            raise TypeError(f"{type(self).__name__}: {', '.join(sorted(unknown))} unknown")
 
     def __reduce__(self) -> Any:
         """Return the call that packs a copy in another process."""
@@ -431,6 +430,8 @@ def _remake(struct: Any, dtypes: dict[str, Any], fields: dict[str, Any]) -> Any:
 @functools.cache
 def _struct_of(struct: Any, **dtypes: Any) -> Any:
     """Return `struct.of(**dtypes)`, the same declaration for equal dtypes."""
+    if not all(isinstance(each, np.dtype) for each in dtypes.values()):
+        return _struct_of(struct, **{name: np.dtype(each) for name, each in dtypes.items()})
 
     def closed(field: StructField) -> StructField:
         """Return a field without open dtypes."""
