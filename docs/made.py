@@ -227,7 +227,7 @@ EQUATIONS = {
         ppo.ppo,
     ),
     "pqn": (pqn.squared_error, pqn.pqn),
-    "dqn": (dqn.bootstrap, dqn.huber, dqn.action_values, dqn.dqn),
+    "dqn": (dqn.bootstrap, dqn.huber, dqn.dqn),
     "sac": (sac.draw, sac.sample, sac.critic, sac.actor_and_temperature),
     "td3": (td3.squashed, td3.smoothed, td3.critic, td3.actor),
     "critics": (

@@ -9,7 +9,7 @@ import math
 
 from rlcpu import nn
 from rlcpu.train import DQN, DQNConfig
-from rlcpu.train.dqn import action_values, bootstrap, huber
+from rlcpu.train.dqn import bootstrap, huber
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,14 +31,13 @@ def with_bonus(reward, log_prob, scale, lowest):
 
 def munchausen(batch, nets, settings):
     t = settings.entropy_temperature
-    before = action_values(nets.target(batch.observation), settings)
-    after = action_values(nets.target(batch.next_observation), settings)
+    before, after = nets.target(batch.observation), nets.target(batch.next_observation)
     allowed = batch.next_action_mask if settings.is_masked else None
     next_value = nn.sum(nn.each(soft_value, after, nn.log_softmax(after / t, allowed=allowed), t))
     taken = nn.take(nn.log_softmax(before / t), batch.action)
     reward = nn.each(with_bonus, batch.reward, taken, settings.bonus * t, settings.lowest_log)
     target = nn.each(bootstrap, reward, batch.discount, batch.terminated, next_value)
-    value = nn.take(action_values(nets.online(batch.observation), settings), batch.action)
+    value = nn.take(nets.online(batch.observation), batch.action)
     loss = nn.mean(batch.weight * nn.each(huber, value, target))
     return loss, {"loss": loss, "q_value": value, "error": value - target}
 

@@ -18,6 +18,10 @@ const operations = {
   concatenate: (parts) => parts.flat(),
   dense: ([x], [weights, biases], _, size) =>
     biases.map((bias, k) => x.reduce((sum, each, i) => sum + each * weights[i * size + k], bias)),
+  dueling: ([x], _, { streams }, size) => times(size, (k) => {
+    const same = times(size / streams, (a) => x[a * streams + (k % streams)]);
+    return x[k] - mean(same) + x[size + (k % streams)];
+  }),
   elu: ([x]) => x.map((each) => (each < 0 ? Math.exp(each) - 1 : each)),
   embedding: ([x], [weights], { choices }, size) => {
     const choose = (each) => (each >= 0 && each < choices ? Math.trunc(each) : 0);
@@ -54,6 +58,7 @@ const operations = {
     biases.map((bias, k) => inside.reduce((sum, [place, row]) => sum
       + times(sizes.channels, (c) => x[place + c] * weights[(row + c) * biases.length + k])
         .reduce((a, b) => a + b), bias))).flat(),
+  means: ([x], _, { count }, size) => times(size, (k) => mean(x.slice(k * count, (k + 1) * count))),
   max_pool: ([x], _, sizes) => windows(sizes).map((inside) =>
     times(sizes.channels, (c) => Math.max(...inside.map(([place]) => x[place + c])))).flat(),
   relu: ([x]) => x.map((each) => Math.max(each, 0)),

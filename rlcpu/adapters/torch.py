@@ -148,10 +148,10 @@ class ActorCritic(nn.Module):
 
         Returns:
             Logits (..., num_actions) or means (..., action_size) of PPO, with `scale_actions` those
-            that are scaled to actions. Of DQN and PQN values of the actions, with dueling that of
-            the state behind them; of SAC means, then logarithms of deviations, both in front of
-            tanh; of TD3 and DDPG actions in front of tanh. Beside it values (...,), or None without
-            a value head.
+            that are scaled to actions. Of DQN and PQN values of the actions, and behind them a
+            network's other outputs, as QR-DQN's quantiles; of SAC means, then logarithms of
+            deviations, both in front of tanh; of TD3 and DDPG actions in front of tanh. Beside it
+            values (...,), or None without a value head.
         """
         inputs = (self._inputs(observations) - self.observation_mean) * self.observation_scale
         inputs = inputs.clamp(-self.observation_limit, self.observation_limit)
@@ -341,6 +341,32 @@ class NormOfGroups(nn.LayerNorm):
         return super().forward(inputs.unflatten(-1, (-1, *self.normalized_shape))).flatten(-2)
 
 
+class Dueling(nn.Module):
+    """Values of advantages and state values; see `rlcpu.nn.Dueling`."""
+
+    def __init__(self, streams: int) -> None:
+        super().__init__()
+        self.streams = streams
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return (..., actions * streams) for (..., actions * streams + streams)."""
+        numbers = inputs.unflatten(-1, (-1, self.streams))
+        advantages, value = numbers[..., :-1, :], numbers[..., -1:, :]
+        return (value + advantages - advantages.mean(dim=-2, keepdim=True)).flatten(-2)
+
+
+class Means(nn.Module):
+    """Means of groups of numbers; see `rlcpu.nn.Means`."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count  # numbers of a group
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return (..., groups) for (..., groups * count)."""
+        return inputs.unflatten(-1, (-1, self.count)).mean(dim=-1)
+
+
 def _layer_norm(statement: Statement, gains: Tensor, shifts: Tensor) -> nn.Module:
     kind = nn.LayerNorm if len(gains) == statement.size else NormOfGroups
     layer = kind(len(gains), eps=NORM_EPSILON, device="meta")
@@ -374,10 +400,12 @@ _MODULES: dict[str, Callable[..., nn.Module]] = {
     "concatenate": lambda _: Joined(is_sum=False),
     "convolution": _convolution,
     "dense": _linear,
+    "dueling": lambda statement: Dueling(**statement.options),
     "elu": lambda _: nn.ELU(),
     "embedding": lambda statement, weights: Choices(weights, **statement.options),
     "layer_norm": _layer_norm,
     "max_pool": lambda statement: _of_images(statement, nn.MaxPool2d),
+    "means": lambda statement: Means(**statement.options),
     "relu": lambda _: nn.ReLU(),
     "silu": lambda _: nn.SiLU(),
     "tanh": lambda _: nn.Tanh(),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Convolution,
         CustomLayer,
         Dense,
+        Dueling,
         Elu,
         Embedding,
         Graph,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         LayerNorm,
         Lstm,
         MaxPool,
+        Means,
         MinGru,
         Ones,
         Parts,
@@ -66,6 +68,7 @@ __all__ = [
     "CustomLayer",
     "Dense",
     "Dual",
+    "Dueling",
     "Elu",
     "Embedding",
     "Graph",
@@ -76,6 +79,7 @@ __all__ = [
     "Learner",
     "Lstm",
     "MaxPool",
+    "Means",
     "MinGru",
     "Network",
     "Ones",
@@ -112,8 +116,9 @@ __all__ = [
 _MODULES = {
     "learning.adam": "Adam",
     "duals.numbers": "Dual slopes",
-    "layers": "Activation Concatenate Convolution CustomLayer Dense Elu Embedding Graph Gru Image "
-    "Input LayerNorm Lstm MaxPool MinGru Ones Parts Planes Relu Residual Silu Sum Tanh",
+    "layers": "Activation Concatenate Convolution CustomLayer Dense Dueling Elu Embedding Graph "
+    "Gru Image Input LayerNorm Lstm MaxPool Means MinGru Ones Parts Planes Relu Residual Silu Sum "
+    "Tanh",
     "learning.learner": "Learner Update",
     "network.graph": "Network",
     "tape.operations": "ahead argmax categorical categoricals each entropy gaussian hold "

@@ -9,7 +9,7 @@ action masks, the argmax is over the actions that s' allows.
 
 Sources: Mnih et al. 2015, "Human-level control through deep reinforcement learning"; van Hasselt et
 al. 2016, "Deep reinforcement learning with double Q-learning"; Wang et al. 2016, "Dueling network
-architectures" (equation 9; the two streams are the last layer's outputs); Schaul et al. 2016,
+architectures" (the layer `rlcpu.nn.Dueling`, behind both streams); Schaul et al. 2016,
 "Prioritized experience replay"; for networks with memory Kapturowski et al. 2019, "Recurrent
 experience replay in distributed reinforcement learning" (see `rlcpu.train.replaying.replayed`;
 values are not rescaled). Details that these leave open are stable-baselines3's.
@@ -46,25 +46,15 @@ def huber(value: float, target: float) -> float:
     return bounded * (error - 0.5 * bounded)
 
 
-def action_values(outputs: Any, settings: Any) -> Any:
-    """Return Q(s, .) of a network's outputs; of a dueling one by Wang et al. 2016, equation 9."""
-    if not settings.dueling:
-        return outputs
-    advantages, value = outputs[: settings.num_actions], outputs[settings.num_actions]
-    return value + (advantages - nn.sum(advantages) / settings.num_actions)
-
-
 def dqn(batch: Any, nets: Any, settings: Any) -> Any:
     """Return the weighted Huber loss of the temporal differences, and statistics; see above."""
-    next_values = action_values(nets.target(batch.next_observation), settings)
-    choosing = next_values
-    if settings.double:
-        choosing = action_values(nets.online(batch.next_observation), settings)
+    next_values = nets.target(batch.next_observation)
+    choosing = nets.online(batch.next_observation) if settings.double else next_values
     best = nn.argmax(choosing, allowed=batch.next_action_mask if settings.is_masked else None)
     target = nn.each(
         bootstrap, batch.reward, batch.discount, batch.terminated, nn.take(next_values, best)
     )
-    value = nn.take(action_values(nets.online(batch.observation), settings), batch.action)
+    value = nn.take(nets.online(batch.observation), batch.action)
     return loss_of(value, target, batch)
 
 
@@ -74,8 +64,7 @@ def dqn_of_sequences(batch: Any, nets: Any, settings: Any) -> Any:
     Next values are those of the same sequence `batch.ahead` time steps later: the n of n steps, or
     fewer where the episode or the sequence ends before.
     """
-    values = action_values(nets.online(batch.observation), settings)
-    target_values = action_values(nets.target(batch.observation), settings)
+    values, target_values = nets.online(batch.observation), nets.target(batch.observation)
     allowed = batch.action_mask if settings.is_masked else None
     best = nn.argmax(values if settings.double else target_values, allowed=allowed)
     next_value = nn.ahead(nn.take(target_values, best), batch.ahead)
@@ -211,8 +200,13 @@ class DQN(OffPolicy):
         """Return the policy, with the network of the config."""
         check_discrete(dynamics)
         config = self.config
-        policy = EpsilonGreedy(dynamics, config.hidden, config.activation, config.dueling, seed)
-        policy.use_layers(config, dynamics, seed)
+        policy = EpsilonGreedy(dynamics, config.hidden, config.activation, seed)
+        num_actions = dynamics.num_actions
+
+        def dueling(features: nn.Graph) -> nn.Graph:
+            return features >> nn.Dense(num_actions + 1, 1.0) >> nn.Dueling(num_actions)
+
+        policy.use_layers(config, dynamics, seed, dueling if config.dueling else None)
         if not config.scale_observations:
             policy.observation_mean[:], policy.observation_scale[:] = 0.0, 1.0
         return policy

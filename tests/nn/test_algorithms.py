@@ -77,25 +77,15 @@ def near(x: torch.Tensor, learner: nn.Learner) -> Any:
 # ---------------------------------------------------------------- values of actions
 
 
-def q_values(outputs: torch.Tensor, dueling: bool) -> torch.Tensor:
-    """Wang et al. 2016, equation 9."""
-    if not dueling:
-        return outputs
-    advantages, value = outputs[:, :-1], outputs[:, -1:]
-    return value + advantages - advantages.mean(dim=1, keepdim=True)
-
-
-def make_dqn(batch: Any, dtype: Any, double: bool, dueling: bool, masked: bool) -> nn.Learner:
+def make_dqn(batch: Any, dtype: Any, double: bool, masked: bool) -> nn.Learner:
     learner = nn.Learner(
-        {"online": nn.Network((SIZE, 24, 16, ACTIONS + dueling), "relu", seed=1)},
+        {"online": nn.Network((SIZE, 24, 16, ACTIONS), "relu", seed=1)},
         dqn,
         columns=columns_of(batch),
         targets={"target": "online"},
         settings={
-            "num_actions": ACTIONS,
             "is_masked": masked,
             "double": double,
-            "dueling": dueling,
         },
         per_sample=("error",),
         num_threads=1,
@@ -110,22 +100,21 @@ def make_dqn(batch: Any, dtype: Any, double: bool, dueling: bool, masked: bool) 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_dqn(dtype: Any, double: bool, dueling: bool, masked: bool) -> None:
+def test_dqn(dtype: Any, double: bool, masked: bool) -> None:
     """Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, equation 4."""
     batch = make_transitions()
-    learner = make_dqn(batch, dtype, double, dueling, masked)
+    learner = make_dqn(batch, dtype, double, masked)
     twins, given = Twins(learner), batch_of(batch)
     with torch.no_grad():
-        after = q_values(twins.nets.target(given.next_observation), dueling)
+        after = twins.nets.target(given.next_observation)
         judges = twins.nets.online if double else twins.nets.target
-        judged = q_values(judges(given.next_observation), dueling)
+        judged = judges(given.next_observation).clone()
         if masked:
             judged[given.next_action_mask == 0.0] = -math.inf
         chosen = after.gather(1, judged.argmax(dim=1, keepdim=True))[:, 0]
         y = given.reward + given.discount * (1.0 - given.terminated) * chosen
-    values = q_values(twins.nets.online(given.observation), dueling)
+    values = twins.nets.online(given.observation)
     value = values.gather(1, given.action.long()[:, None])[:, 0]
     loss = (given.weight * torch.nn.functional.huber_loss(value, y, reduction="none")).mean()
     assert ((value - y).abs() > 1.0).any()

@@ -156,6 +156,22 @@ def through_two_outputs(w: Weights, input: Any) -> Any:
     }
 
 
+def dueling(streams: int) -> dict[str, nn.Graph]:
+    """Values of three actions, the first output, and what they are made of."""
+    both = nn.Dense(20) >> nn.Tanh() >> nn.Dense(3 * streams + streams)
+    each = both >> nn.Dueling(3)
+    return {"values": each >> nn.Means(3), "each": each, "both": both}
+
+
+def through_dueling(w: Weights, input: Any) -> Any:
+    """Wang et al. 2016, equation 9, of each stream."""
+    both = w.dense(torch.tanh(w.dense(input)))
+    numbers = both.reshape(len(both), 4, -1)
+    advantages, value = numbers[:, :3], numbers[:, 3:]
+    each = value + advantages - advantages.mean(dim=1, keepdim=True)
+    return {"values": each.mean(dim=2), "each": each.flatten(1), "both": both}
+
+
 def board() -> nn.Graph:
     cells = nn.Input("cells") >> nn.Embedding(20, choices=5)
     return nn.Sum(cells, nn.Input("numbers") >> nn.Dense(20)) >> nn.Relu() >> nn.Dense(3)
@@ -216,6 +232,8 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         lambda w, input: w.dense(torch.tanh(w.norm(input))),
         {"input": normal(COUNT, 6)},
     ),
+    "dueling": (dueling(1), through_dueling, {"input": normal(COUNT, 5)}),
+    "dueling of many": (dueling(25), through_dueling, {"input": normal(COUNT, 5)}),
     "embedding": (
         nn.Embedding(12, choices=5) >> nn.Tanh() >> nn.Dense(2),
         lambda w, input: w.dense(torch.tanh(w.embedding(input, 5))),
@@ -427,3 +445,17 @@ def test_a_function_that_fits_no_padding_is_refused() -> None:
 
 def log_one_plus(x: float) -> float:
     return math.log1p(math.exp(x))
+
+
+@pytest.mark.parametrize(
+    ("layer", "match"),
+    [
+        (lambda: nn.Dense(8) >> nn.Dueling(2), "8 inputs: expected a multiple of 3"),
+        (lambda: nn.Dense(7) >> nn.Means(2), "7 inputs: expected a multiple of 2"),
+        (lambda: nn.Means(0), "count=0"),
+        (lambda: nn.Dueling(0), "num_actions=0"),
+    ],
+)
+def test_groups_that_do_not_fit_are_refused(layer: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        nn.Network(3, layer())

@@ -49,9 +49,7 @@ def plain(columns: dict[str, Any]) -> dict[str, Array]:
 def networks_of(learner: Any) -> list[Network]:
     """Copies of all networks of a learner, targets too, with the parameters that it has now."""
     learner.write_networks(learner.names)
-    return [
-        Network(x.sizes, x.activation, parameters=x.parameters.copy()) for x in learner.networks
-    ]
+    return copy.deepcopy(list(learner.networks))
 
 
 def layers_of(network: Network) -> list[tuple[Array, Array]]:

@@ -48,32 +48,23 @@ def test_nothing_follows_a_terminated_transition() -> None:
     assert bootstrap(1.0, 0.9, True, np.inf) == 1.0
 
 
-def action_values(agent: DQN, network: Any, inputs: Any) -> Any:
-    outputs, count = network.outputs(inputs), agent.env.dynamics.num_actions
-    if not agent.config.dueling:
-        return outputs
-    advantages = outputs[:, :count] - outputs[:, :count].mean(axis=1, keepdims=True)
-    return advantages + outputs[:, count:]
-
-
 def naive_gradient(agent: DQN, networks: Any, batch: Any) -> tuple[Any, Any]:
     """Gradient of the loss by the parameters, and the temporal differences."""
     (online, target), double = networks, agent.config.double
     inputs, following = seen(agent, batch["observation"]), seen(agent, batch["next_observation"])
-    valued = action_values(agent, target, following)
-    chosen = action_values(agent, online, following) if double else valued
+    valued = target.outputs(following)
+    chosen = online.outputs(following) if double else valued
     if "next_action_mask" in batch:
         chosen = np.where(batch["next_action_mask"] != 0, chosen, -np.inf)
     size = len(inputs)
     rows, taken = np.arange(size), batch["action"].astype(np.int64)
     value = valued[rows, chosen.argmax(axis=1)]
     targets = batch["reward"] + batch["discount"] * np.where(batch["terminated"], 0.0, value)
-    errors = action_values(agent, online, inputs)[rows, taken] - targets
+    outputs = online.outputs(inputs)
+    errors = outputs[rows, taken] - targets
     slope = batch["weight"] * np.clip(errors, -1.0, 1.0) / size
-    slopes = np.zeros((size, int(online.sizes[-1])))
-    if agent.config.dueling:
-        slopes[:, :-1], slopes[:, -1] = -slope[:, None] / (slopes.shape[1] - 1), slope
-    slopes[rows, taken] += slope
+    slopes = np.zeros_like(outputs)
+    slopes[rows, taken] = slope
     return online.gradients(inputs, slopes)[0], errors
 
 

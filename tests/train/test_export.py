@@ -49,6 +49,24 @@ def image(outputs: int) -> Any:
     return seen >> nn.Residual(nn.Relu() >> nn.Convolution(5, 1)) >> nn.Dense(outputs)
 
 
+class QuantilesDQN(DQN):
+    """Acts by means of outputs of two streams each."""
+
+    def networks(self, seed: int) -> dict[str, Any]:
+        quantiles = nn.Dense(3 * 5) >> nn.Dueling(2)
+        graphs = {"values": quantiles >> nn.Means(2), "quantiles": quantiles}
+        return {"online": nn.Network(4, graphs, seed=seed % 1000)}
+
+    def updates(self) -> list[nn.Update]:
+        return [nn.Update(loss_of_quantiles, ("online",))]
+
+
+def loss_of_quantiles(batch: Any, nets: Any, settings: Any) -> Any:
+    error = nn.take(nets.online(batch.observation).values, batch.action) - batch.reward
+    loss = nn.mean(error * error)
+    return loss, {"loss": loss, "q_value": error, "error": error}
+
+
 def on_planes() -> PPO:
     """An agent that plays a game by a convolution."""
     agent = PPO("MinAtar/Breakout-v1", num_envs=2)
@@ -74,6 +92,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "masked values": lambda: DQN(TIC_TAC_TOE, num_envs=2),
     "choice seen": lambda: PPO("FrozenLake-v1", num_envs=2),
     "dueling": lambda: DQN("CartPole-v1", num_envs=2, dueling=True),
+    "quantiles": lambda: QuantilesDQN("CartPole-v1", num_envs=2),
     "planes": lambda: PQN("MinAtar/Breakout-v1", num_envs=2, network="mlp"),
     "squashed": lambda: SAC("Pendulum-v1", num_envs=2, hidden=(16,)),
     "noisy": lambda: TD3("MountainCarContinuous-v0", num_envs=2, hidden=(16, 16)),

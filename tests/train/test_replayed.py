@@ -162,7 +162,7 @@ def test_the_update_equals_pytorch(double: bool, masked: bool) -> None:
         dqn_of_sequences,
         columns={**COLUMNS, "action": 1, "observation": SIZE, "action_mask": ACTIONS},
         targets={"target": "online"},
-        settings={"double": double, "is_masked": masked, "dueling": False},
+        settings={"double": double, "is_masked": masked},
         per_sample=("error",),
         num_threads=1,
         dtype=np.float64,

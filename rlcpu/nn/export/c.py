@@ -90,6 +90,20 @@ static void dense(const float *x, int inputs, const float *weights, const float 
         for (k = 0; k < size; k++) y[k] += x[i] * weights[i * size + k];
 }
 """,
+    "dueling": """\
+static void dueling(const float *x, int streams, float *y, int size)
+{
+    int k;
+    for (k = 0; k < size; k++) y[k] = x[k];
+    for (k = 0; k < streams; k++) {
+        float total = 0;
+        int i;
+        for (i = k; i < size; i += streams) total += x[i];
+        for (i = k; i < size; i += streams)
+            y[i] += x[size + k] - total * (float)streams / (float)size;
+    }
+}
+""",
     "elu": _EACH.format(name="elu", formula="x[k] < 0 ? expf(x[k]) - 1 : x[k]"),
     "embedding": """\
 static void embedding(const float *x, int inputs, int choices, const float *weights, float *y,
@@ -181,6 +195,17 @@ static void max_pool(const float *x, int height, int width, int channels, int wi
                     if (number > out[c] || number != number) out[c] = number;
                 }
             }
+    }
+}
+""",
+    "means": """\
+static void means(const float *x, int count, float *y, int size)
+{
+    int i, k;
+    for (k = 0; k < size; k++) {
+        y[k] = 0;
+        for (i = 0; i < count; i++) y[k] += x[k * count + i];
+        y[k] /= (float)count;
     }
 }
 """,

@@ -176,6 +176,23 @@ def _layer_norm(nodes: Nodes, x: str, gains: str, shifts: str, each: Statement) 
     return _reshape(nodes, normalised, -1, each.size)
 
 
+def _dueling(nodes: Nodes, x: str, each: Statement) -> str:
+    """Add the nodes of values: advantages less their mean over actions, plus the state's value."""
+    streams = each.options["streams"]
+    advantages = _reshape(
+        nodes, _columns(nodes, x, 0, each.size), -1, each.size // streams, streams
+    )
+    value = _reshape(nodes, _columns(nodes, x, each.size, each.size + streams), -1, 1, streams)
+    mean = nodes.add("ReduceMean", advantages, axes=(1,), keepdims=1)
+    values = nodes.add("Add", nodes.add("Sub", advantages, mean), value)
+    return _reshape(nodes, values, -1, each.size)
+
+
+def _means(nodes: Nodes, x: str, each: Statement) -> str:
+    groups = _reshape(nodes, x, -1, each.size, each.options["count"])
+    return nodes.add("ReduceMean", groups, axes=(2,), keepdims=0)
+
+
 def _silu(nodes: Nodes, x: str, _: Any) -> str:
     return nodes.add("Mul", x, nodes.add("Sigmoid", x))
 
@@ -248,12 +265,14 @@ OPERATORS: dict[str, Callable[..., str]] = {
     "concatenate": lambda nodes, *xs: nodes.add("Concat", *xs[:-1], axis=1),
     "convolution": _convolution,
     "dense": lambda nodes, x, w, b, _: nodes.add("Gemm", x, w, b),
+    "dueling": _dueling,
     "elu": lambda nodes, x, _: nodes.add("Elu", x),
     "embedding": _embedding,
     "gru": _gru,
     "layer_norm": _layer_norm,
     "lstm": _lstm,
     "max_pool": _max_pool,
+    "means": _means,
     "min_gru": _min_gru,
     "relu": lambda nodes, x, _: nodes.add("Relu", x),
     "silu": _silu,

@@ -22,6 +22,7 @@ from rlcpu.nn.layers import (
     memory,
     norm,
     pools,
+    values,
 )
 from rlcpu.nn.layers.kind import LayerStep
 from rlcpu.nn.network.graph import Network
@@ -44,6 +45,8 @@ OPERATIONS = {
     memory.LSTM: "lstm",
     memory.MIN_GRU: "min_gru",
     norm.LAYER_NORM: "layer_norm",
+    values.Dueling.kind: "dueling",
+    values.Means.kind: "means",
 }
 #: Operations with memory, and numbers that a unit remembers, of which the first is its output.
 REMEMBERED = {"gru": 1, "lstm": 2, "min_gru": 1}
@@ -237,6 +240,10 @@ def _options_of(operation: str, step: LayerStep) -> dict[str, int]:
     if operation in ("convolution", "max_pool"):
         names = "height", "width", "channels", "window", "stride", "padding"
         return {name: getattr(step, name) for name in names}
+    if operation == "dueling":
+        return {"streams": step.size_in - step.size_out}
+    if operation == "means":
+        return {"count": step.size_in // step.size_out}
     return inputs if operation == "dense" else {}
 
 

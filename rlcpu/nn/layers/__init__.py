@@ -15,6 +15,7 @@ from rlcpu.nn.layers.joins import Concatenate, Parts, Residual, Sum
 from rlcpu.nn.layers.memory import Gru, Lstm, MinGru
 from rlcpu.nn.layers.norm import LayerNorm
 from rlcpu.nn.layers.pools import MaxPool
+from rlcpu.nn.layers.values import Dueling, Means
 
 __all__ = [
     "Activation",
@@ -22,6 +23,7 @@ __all__ = [
     "Convolution",
     "CustomLayer",
     "Dense",
+    "Dueling",
     "Elu",
     "Embedding",
     "Graph",
@@ -31,6 +33,7 @@ __all__ = [
     "LayerNorm",
     "Lstm",
     "MaxPool",
+    "Means",
     "MinGru",
     "Ones",
     "Parts",

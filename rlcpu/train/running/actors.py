@@ -35,6 +35,7 @@ from rlcpu.envs.contract.scales import scaling_by_bounds
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.rollout.results import Rollout
 from rlcpu.kernels.checks import as_numbers
+from rlcpu.nn.layers import Dense
 from rlcpu.nn.network import heads
 from rlcpu.nn.network.acting import Actings
 from rlcpu.nn.network.graph import Network, orthogonal
@@ -45,7 +46,7 @@ from rlcpu.nn.network.heads import (
     loop_largest,
     loop_largest_allowed,
 )
-from rlcpu.train.settings.presets import network_of_values
+from rlcpu.train.settings.presets import Outputs, network_of_observations
 
 Array = npt.NDArray[Any]
 
@@ -116,14 +117,25 @@ class Actor(RunsNetworks):
         check_network(name, network, size, self._num_read, may_have_more=True)
         self.network = network
 
-    def use_layers(self, config: Any, dynamics: Dynamics, seed: int) -> None:
-        """Act by the layers that `config.network` names or makes, unless that is "mlp".
+    def use_layers(
+        self, config: Any, dynamics: Dynamics, seed: int, outputs: Outputs | None = None
+    ) -> None:
+        """Act by the layers that `config.network` names or makes, and by outputs behind them.
 
-        TypeError or ValueError where they do not fit the environment.
+        Without `outputs` there is a dense layer of the numbers that the policy reads; if
+        `config.network` is "mlp", the network that the policy has is that.
+
+        Raises:
+            TypeError, ValueError: the layers do not fit the environment.
         """
-        if config.network != "mlp":
-            network = network_of_values(config, dynamics, self._num_read, seed, self.gain)
-            self.use_network(network, dynamics)
+        if outputs is None and config.network == "mlp":
+            return
+        if outputs is None:
+            last = Dense(self._num_read, self.gain)
+            network = network_of_observations(config, dynamics, lambda x: x >> last, seed)
+        else:
+            network = network_of_observations(config, dynamics, outputs, seed)
+        self.use_network(network, dynamics)
 
     def networks(self) -> dict[str, Network]:
         """Return the network, "policy"."""
@@ -156,10 +168,6 @@ class Actor(RunsNetworks):
         """
         return 2 if dynamics.is_discrete else 2 * dynamics.action_size + 1
 
-    def _outputs(self, dynamics: Dynamics) -> int:
-        """Return the outputs of the network that the head reads."""
-        return self._num_read
-
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """Return what kernels are compiled for; ValueError if sizes do not fit the environment.
 
@@ -172,7 +180,7 @@ class Actor(RunsNetworks):
             num_params=self.params.size,
             draws=self._draws(dynamics),
             head=type(self).act,
-            outputs=self._outputs(dynamics),
+            outputs=self._num_read,
             masked=dynamics.num_masked > 0,
         )
 
@@ -287,10 +295,10 @@ def _loop_masked_epsilon_greedy(values, uniforms, params, greedy, mask):
 
 
 class EpsilonGreedy(Actor):
-    """Takes the action of the largest output, or with probability epsilon any; for `Discrete`.
+    """Takes the action of the largest value, or with probability epsilon any; for `Discrete`.
 
-    The network's outputs are values of the actions. One more than there are actions is the value of
-    the state, which the others are relative to (`dueling`); it changes no choice.
+    The network's output, the first one of several, are values of the actions; see
+    `rlcpu.nn.layers.values` for layers that make them of other outputs.
     """
 
     act = staticmethod(act_epsilon_greedy)
@@ -300,14 +308,13 @@ class EpsilonGreedy(Actor):
         dynamics: Dynamics,
         hidden: Sequence[int] = (64, 64),
         activation: str = "relu",
-        dueling: bool = False,
         seed: int = 0,
         layer_norm: bool = False,
     ) -> None:
         self.num_actions = dynamics.num_actions
         super().__init__(
             dynamics,
-            self.num_actions + dueling,
+            self.num_actions,
             hidden,
             activation,
             params=[1.0],  # epsilon: the first steps are random
@@ -320,12 +327,9 @@ class EpsilonGreedy(Actor):
         """Return the head that takes the most likely action of outputs."""
         return Head.of_choices((self.num_actions,))
 
-    def _outputs(self, dynamics: Dynamics) -> int:
-        return self.num_actions
-
     def choose(self, outputs: Array, rng: np.random.Generator | None, *masks: Array) -> Array:
         """Return actions; see `Actor.choose`."""
-        values = forbid(outputs[:, : self.num_actions], masks[0] if masks else None)
+        values = forbid(outputs, masks[0] if masks else None)
         best: Array = np.argmax(values, axis=1)
         if rng is None:
             return best
@@ -335,23 +339,14 @@ class EpsilonGreedy(Actor):
             drawn = np.argmax(np.where(np.isfinite(values), rng.random(values.shape), -1.0), axis=1)
         return np.where(explores, drawn, best)
 
-    def values(self, observations: npt.ArrayLike) -> Array:
-        """Return Q(s, .), (n, num_actions) float32, for observations; see `Actor.outputs`."""
-        outputs = self.outputs(observations)
-        values, state_value = outputs[:, : self.num_actions], outputs[:, self.num_actions :]
-        if state_value.size:  # Wang et al. 2016, "Dueling network architectures", equation 9
-            values = values + state_value - values.mean(axis=1, keepdims=True)
-        return values
-
     def values_of(self, rollout: Rollout) -> Array | None:
         """Return Q(s, a) of what was done in a rollout, (T, N) float32.
 
-        None of a network with memory, and of one whose outputs are no values of the actions.
+        None of a network with memory.
         """
-        is_usual = self._num_read - self.num_actions in (0, 1)
-        if self.state_sizes["policy"] or not is_usual:
+        if self.state_sizes["policy"]:
             return None
-        values = self.values(rollout.inputs.reshape(rollout.rewards.size, -1))
+        values: Array = self.outputs(rollout.inputs.reshape(rollout.rewards.size, -1))
         chosen: Array = np.take_along_axis(values, rollout.actions.reshape(-1, 1), axis=1)
         return chosen.reshape(rollout.rewards.shape)
 
@@ -365,9 +360,9 @@ class EpsilonGreedy(Actor):
             view: of the observations.
             scale: of the rewards.
         """
-        values = self.values(view.inputs_of_stored(transitions["observation"]))
+        values = self.outputs(view.inputs_of_stored(transitions["observation"]))
         value = np.take_along_axis(values, transitions["action"][:, None], axis=1)[:, 0]
-        next_values = self.values(view.inputs_of_stored(transitions["next_observation"]))
+        next_values = self.outputs(view.inputs_of_stored(transitions["next_observation"]))
         if (masks := transitions.get("next_action_mask")) is not None:
             # Where an episode terminated a mask may allow nothing, and no value counts.
             next_values = forbid(next_values, masks | ~masks.any(axis=1, keepdims=True))

@@ -157,12 +157,16 @@ def layers_of(config: Any) -> Layers:
     return make
 
 
-def network_of_values(
-    config: Any, dynamics: Dynamics, outputs: int, seed: int, gain: float = 1.0
+#: (layers behind an observation) -> the layers of the outputs, or of each output by its name.
+Outputs = Callable[[nn.Graph], nn.Graph | dict[str, nn.Graph]]
+
+
+def network_of_observations(
+    config: Any, dynamics: Dynamics, outputs: Outputs, seed: int
 ) -> nn.Network:
-    """Return a network of `outputs` numbers for an observation; `gain` is the last layer's."""
-    layers = make_layers(layers_of(config), dynamics.observation_space) >> nn.Dense(outputs, gain)
-    return nn.Network(dynamics.observation_size, layers, seed=seed)
+    """Return a network of an observation, with outputs behind the layers of the config."""
+    layers = make_layers(layers_of(config), dynamics.observation_space)
+    return nn.Network(dynamics.observation_size, outputs(layers), seed=seed)
 
 
 #: Functions of the layers that presets of images have in front of their hidden ones.
