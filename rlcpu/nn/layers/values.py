@@ -53,7 +53,7 @@ class Dueling(CustomLayer):
 
     # Plain functions of one sample: without `self`, as `CustomLayer` says.
 
-    def forward(x: Any, parameters: Any, y: Any) -> None:  # type: ignore[misc]
+    def forward(x: Any, parameters: Any, y: Any) -> None:
         """Write values y (actions * streams,) of x (actions * streams + streams,)."""
         streams = x.size - y.size
         num_actions, last = y.size // streams, y.size - streams
@@ -69,7 +69,7 @@ class Dueling(CustomLayer):
         for q in range(streams):
             y[last + q] += x[last + q]
 
-    def by_inputs(x: Any, parameters: Any, slopes: Any, out: Any) -> None:  # type: ignore[misc]
+    def by_inputs(x: Any, parameters: Any, slopes: Any, out: Any) -> None:
         """Add derivatives by advantages and state values."""
         size, streams = slopes.size, x.size - slopes.size
         num_actions = size // streams
@@ -108,7 +108,7 @@ class Means(CustomLayer):
         check_groups(self, inputs, self.count)
         return self.count
 
-    def forward(x: Any, parameters: Any, y: Any) -> None:  # type: ignore[misc]
+    def forward(x: Any, parameters: Any, y: Any) -> None:
         """Write the mean of each group."""
         size = x.size // y.size
         for k in range(y.size):
@@ -117,7 +117,7 @@ class Means(CustomLayer):
                 total += x[k * size + i]
             y[k] = total / float(size)
 
-    def by_inputs(x: Any, parameters: Any, slopes: Any, out: Any) -> None:  # type: ignore[misc]
+    def by_inputs(x: Any, parameters: Any, slopes: Any, out: Any) -> None:
         """Add derivatives by the numbers of each group."""
         size = x.size // slopes.size
         for k in range(slopes.size):
