@@ -229,6 +229,7 @@ class ShardClient:
         except StoreFullError:
             self._ledger.waits += 1
             drawn = wait_for_room(draw_again, self._ledger, self._meanwhile)
+        # A shard that came back with items has drawn good ones, of what it had saved.
         if not len(drawn.slots) and updated.status.life != self.status.life:
             raise LostError("it died between two calls")
         return drawn

@@ -17,7 +17,6 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from rlcpu.envs.contract import registry
 from rlcpu.envs.contract.dynamics import Dynamics
-from rlcpu.envs.contract.fields import FUNCTIONS
 from rlcpu.envs.contract.names import find
 from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
@@ -42,8 +41,7 @@ class EnvSource(NamedTuple):
         if isinstance(env, str):
             return cls(_text_for_others(env), {})
         if isinstance(env, Dynamics):
-            known = registry.lookup(env.id)
-            if known and all(getattr(known, each) is getattr(env, each) for each in FUNCTIONS):
+            if env.is_registered:
                 return cls(_text_for_others(env.id), env.settings())
             return cls("", {}, env)
         if isinstance(env, gymnasium.Env | GymnasiumVectorEnv):

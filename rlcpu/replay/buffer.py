@@ -140,7 +140,7 @@ class Buffer(Locked, Shown):
                 is stored by a call that raises.
         """
         arrays = self._check(batch)
-        with self.locked():
+        with self.locked():  # Ctrl-C on the way: `complete` stores all of it, and raises then
             complete(self._write, arrays, self._ring)
 
     def _check(self, batch: Any) -> list[Array]:

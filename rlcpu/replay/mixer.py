@@ -179,7 +179,11 @@ class Mixer:
         num_threads: int | None = None,
         device: str = "cpu",
     ) -> Mixer:
-        """Return the mixer in a checkpoint, and its buffers; see `ReplayBuffer.load`."""
+        """Return the mixer in a checkpoint, and its buffers.
+
+        Arguments are those of `ReplayBuffer.load`; `example` is that of all buffers. The next
+        `save` to this path writes what has changed since, see `save`.
+        """
         with checkpoint.reading(path, "Mixer") as reader:
             options, kinds = {"num_threads": num_threads, "device": device}, _kinds(Buffer)
             parts = reader.header["parts"]

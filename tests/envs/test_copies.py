@@ -180,6 +180,21 @@ def make_params() -> Any:
     return Local()
 
 
+def test_other_limits_of_a_registered_environment_travel() -> None:
+    """The registered one would be found by its functions, and has limits of its own."""
+    short = dataclasses.replace(cartpole.DYNAMICS, max_episode_steps=10, reward_threshold=9.0)
+    again = pickle.loads(pickle.dumps(short))
+    assert (again.max_episode_steps, again.reward_threshold) == (10, 9.0)
+    assert not short.is_registered
+
+
+def test_registered_environments_with_other_parameters_are_told() -> None:
+    for name in ("CartPole-v1", "MinAtar/Breakout-v1", "FrozenLake-v1", "Hopper-v5"):
+        dynamics = rlcpu.envs.find(name)
+        numbers = {k: v for k, v in dynamics.params._asdict().items() if type(v) is float}
+        assert dynamics.with_params(**numbers).is_registered
+
+
 @pytest.mark.parametrize(
     ("field", "value", "name"),
     [

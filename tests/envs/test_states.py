@@ -540,3 +540,9 @@ def test_large_states_are_stepped_by_all_cores_with_the_same_bits() -> None:
     assert kernels.parallel.overloads  # type: ignore[attr-defined]
     for one, two in zip(*found, strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+def test_numbers_of_a_state_may_be_infinite() -> None:
+    """The checks read them of what an author's step returns; a board is four words of 32 bits."""
+    numbers = rlcpu.envs.find("CartPole-v1").state.as_numbers((np.inf, -np.inf, np.nan, 1.0))
+    np.testing.assert_array_equal(numbers, [np.inf, -np.inf, np.nan, 1.0])

@@ -211,18 +211,18 @@ class Dynamics:
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
         """Return the call by which `pickle` makes these dynamics in another process.
 
-        Registered dynamics are looked up by id there (`_find_registered`). Others are constructed
-        from their fields, in which a function travels as the name of its module and its own name.
-        What a transform of `rlcpu.envs.transforms` returned is transformed anew there
-        (`_transform_again`), since the functions that it defined have no importable name. `state`
-        travels as a layout, which `Dynamics` takes as well as a class.
+        Registered dynamics, perhaps with other parameters, are looked up by id there
+        (`_find_registered`). Others are constructed from their fields, in which a function travels
+        as the name of its module and its own name. What a transform of `rlcpu.envs.transforms`
+        returned is transformed anew there (`_transform_again`), since the functions that it defined
+        have no importable name. `state` travels as a layout, which `Dynamics` takes as well as a
+        class.
 
         Raises:
             pickle.PicklingError: it is not registered, and a function, or the class of the params,
                 has no name that another process could import it by.
         """
-        registered = registry.made.get(self.id)
-        if registered and all(getattr(registered, n) is getattr(self, n) for n in FUNCTIONS):
+        if self.is_registered:
             return functools.partial(_find_registered, self.id, self.settings()), ()
         names = [field.name for field in dataclasses.fields(self) if field.init]
         fields = {name: getattr(self, name) for name in names} | {"varied": dict(self.varied)}
@@ -241,6 +241,17 @@ class Dynamics:
         check_importable(self, "params", type(self.params))
         make = functools.partial(_transform_again, self.transform) if self.transform else Dynamics
         return functools.partial(make, **fields), ()
+
+    @property
+    def is_registered(self) -> bool:
+        """Tell whether it is the registered environment of its id, but for its parameters.
+
+        `with_params(**settings())` of that one is equal to it.
+        """
+        known: Dynamics | None = registry.lookup(self.id)
+        names = {field.name for field in dataclasses.fields(self) if field.init}
+        own = {name: getattr(self, name) for name in names - {"params", "varied"}}
+        return known is not None and all(getattr(known, n) == value for n, value in own.items())
 
     @property
     def origin(self) -> Dynamics:

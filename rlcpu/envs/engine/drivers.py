@@ -83,8 +83,9 @@ def make_driver(dtype: type, is_whole: bool) -> Kernels:
 
     Its arguments are the `EnvFacts`, the mode, the arrays of the engine, a mask uint8 of the
     environments to reset, and flat observations, which it writes. There are as many environments as
-    the mask has numbers. No reset of some changes the streams of others: it advances the counter,
-    and their keys step back by one.
+    the mask has numbers. A random number is one of key + counter * `GOLDEN`: a reset of some
+    advances the counter of all, and the keys of the others step back by `GOLDEN`, so that their
+    streams go on.
     """
     step_call = step_call_of(dtype, is_whole)
     # They give types to pointers to nothing: these modes touch neither actions nor rewards.

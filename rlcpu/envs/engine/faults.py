@@ -43,7 +43,8 @@ def check_rollout(engine: Any, policy: Any, records: Records, num_steps: int) ->
     first = {name: np.argwhere(bad)[0].tolist() for name, bad in is_bad.items() if bad.any()}
     if not first:
         return  # a sum of finite numbers overflowed
-    name = min(first, key=lambda name: first[name][0])  # of one step, what is computed first
+    # Of one step what is computed first, as `fields` are in that order, and the mask at last.
+    name = min(first, key=lambda name: first[name][0])
     step, i, *component = first[name]
     actions, broken = fields["action"], f"{is_broken.sum()} of {engine.num_envs} environments"
     if name == "action_mask":
@@ -53,11 +54,12 @@ def check_rollout(engine: Any, policy: Any, records: Records, num_steps: int) ->
             "faulty): expected one action at least, or the end of the episode"
         )
     index = component or ""
-    if component and "observation" in name and view.kind == "group":
+    if component and "observation" in name and view.kind == "group":  # parts that have names
         index = f" {view.float_names()[component[0]]}"
     fault = f"{name}{index}={fields[name][tuple(first[name])]}"
     if name in ("action", "log_prob", "value"):
         where = f"in step {step} of environment {i}"
+        # Raises always.
         refuse_policy(policy, f"{fault} {where}, observation {fields['observation'][step, i]}")
     # An observation is one before a step: the action of the step before led to it.
     last_action = step - 1 if name == "observation" else step

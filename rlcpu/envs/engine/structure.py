@@ -212,7 +212,8 @@ def reasons_of_policies(env: Structure) -> tuple[str, ...]:
 def _check_branches(env: Structure, functions: dict[str, Any]) -> None:
     """Raise TypeError if an author's function returns in some branch what kernels cannot take.
 
-    `functions` are the specialised ones by name.
+    `functions` are the specialised ones by name. `check_branches` compares the type that numba
+    infers of each `return` with what the description promises.
     """
     dynamics = _dynamics_for_checks(env)
     writes = {  # and returns None always

@@ -144,11 +144,12 @@ class Layout(NamedTuple):
         numbers: list[float] = []
         for field, field_value in zip(self.fields, field_values, strict=True):
             if field.kind == "array":
-                numbers += field_value.ravel().tolist()
+                numbers += map(float, field_value.ravel())
                 continue
             for item in field_value if field.size else (field_value,):
-                words = [int(item) >> 32 * k & 0xFFFFFFFF for k in range(4)]
-                numbers += map(float, words if field.kind == "board" else [item])
+                is_board = field.kind == "board"  # 128 bits, four words
+                words = [int(item) >> 32 * k & 0xFFFFFFFF for k in range(4)] if is_board else [item]
+                numbers += map(float, words)
         return numbers
 
     def get_field(self, name: str, rows: Array) -> Array:

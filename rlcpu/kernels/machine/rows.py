@@ -65,8 +65,9 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
 def load_rows(count: int, name: str, dtype: type | None = None) -> Any:
     """Make an intrinsic (array, stride, i) -> tuple of numbers i, stride + i, 2 * stride + i, ...
 
-    They are of the array's dtype, or become `dtype`. Python that reads them one after the other
-    takes four times as long to compile.
+    They are of the array's dtype, or become `dtype`. Each row has an alias scope of its own, so
+    that LLVM reads one while it writes another: the caller promises that i is below the stride.
+    Python that reads them one after the other takes four times as long to compile.
     """
     row_scopes = [scopes_of(name, row) for row in range(count)]
 

@@ -231,7 +231,10 @@ class Network:
             Derivatives with respect to the parameters, (P,) in their order, and with respect to the
             inputs, of their shapes.
 
+        The state before the first time step is taken as a constant.
+
         Raises:
+            TypeError: inputs or slopes are no arrays of numbers.
             ValueError: inputs or slopes have other names or shapes.
         """
         rows = self._check("inputs", inputs, self._inputs)
@@ -253,6 +256,7 @@ class Network:
             no_states = np.empty((0, *before.state.shape), self._dtype)  # nobody reads states
             self._inputs.write(units, part, rows)
             _run_forward(packed.address, units, before.state, before.starts, no_states)
+            # A backward pass reads slopes where the outputs lie, and overwrites all units.
             self._outputs.write(units, part, by_outputs)
             _run_backward(packed.address, units, scratch, gradients, samples, before.starts)
             self._inputs.read(units, part, by_inputs)

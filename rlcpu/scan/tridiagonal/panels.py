@@ -113,7 +113,9 @@ def gather_rows(source, place, starts, lists, plane, rows):
 def scatter_rows(plane, target, starts, ends):
     """Write a plane to an array whose equations lie side by side, by transposing.
 
-    `starts` and `ends` point to where each lane begins in `target`, and to its number of rows.
+    `starts` and `ends` point to where each lane begins in `target`, and to its number of rows. A
+    row of the plane, an equation of all lanes, takes `ROW` registers. Tiles of as many rows as a
+    register has numbers are transposed, the last one in part.
     """
     lanes = width(plane, ROW)
     least = smallest_and_largest(ends, lanes)[0]  # rows that all lanes have; the rest comes last

@@ -189,8 +189,10 @@ def _make_plan(
         panels = _cut_columns(groups, inner, input_bytes, itemsize, facts.head_bytes, is_large)
     planes_size = lanes.planes * plane_size
     extras = max(lanes.num_extra_inputs, lanes.num_extra_outputs)
-    # Planes; rows of failures, of lanes' lengths and of each extra; `linear`, a plane and 4 rows to
-    # spare. Then int64: lists of two panels, `begins`, sources and their steps; see `run_panels`.
+    # Scratch of `run_panels`, in its order. Numbers: planes; a row of failures, one of lengths and
+    # one of each extra; `linear`, a plane, with 4 rows more, as it begins at a line. Then int64:
+    # the lists of two panels, `begins`, a number for each lane, and sources and their steps, two
+    # for each input.
     lists_offset = itemsize * (planes_size + plane_size + (6 + extras) * vector_lanes)
     num_whole = 2 * (num_inputs + 1 + LISTS) * vector_lanes + vector_lanes + 2 * INPUTS
     return SolvePlan(

@@ -260,7 +260,7 @@ class SavedAgent:
         title = f"A policy for {dynamics.id}, learnt by {self.algorithm} in rlcpu"
         is_masked, notes = dynamics.num_masked > 0, dynamics.describe_numbers()
         program = ExportedPolicy.of(title, self.policy, is_masked, notes)
-        content = FORMATS[ending](program, stem)
+        content = FORMATS[ending](program, stem)  # C names its functions by the stem
         with replacing(path) as file:
             file.write(content)
 

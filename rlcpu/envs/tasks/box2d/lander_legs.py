@@ -251,7 +251,7 @@ class Corner(NamedTuple):
     touches: bool
     arm_n: float  # m, lever arms of normal and tangent about the leg's centre of mass
     arm_t: float
-    flush: float  # sine of the angle between the leg's foot and the ground
+    flush: float  # sine of the angle between the leg's foot and the ground, nearly the angle (rad)
 
 
 def find_corner(x: float, y: float, ground: Ground, leg: Body) -> Corner:
@@ -536,7 +536,8 @@ def impact_turn(corner: Corner, gap: float, slip: float, lift: float) -> float:
     tt = 1.0 / LEG_MASS + arm_t * arm_t / LEG_INERTIA
     fall = (gap - corner.gap) / DT
     n, t = contact_impulses(nn, arm_n * arm_t / LEG_INERTIA, tt, fall, slip, FRICTION)
-    remaining = DT * (REST - gap) / max(corner.gap - gap, 0.001)  # s
+    # Seconds from the impact to the end. Where the corner does not fall nobody reads the result.
+    remaining = DT * (REST - gap) / max(corner.gap - gap, 0.001)
     angle = (arm_n * n + arm_t * t) / LEG_INERTIA * remaining
     angle = min(max(angle, -corner.flush), corner.flush)
     return (REST - gap) / lift if angle * lift > REST - gap else angle

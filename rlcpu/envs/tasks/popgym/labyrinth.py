@@ -61,7 +61,10 @@ def walk(grid: Any, row: int, column: int, rng: Rng) -> None:
 
 
 def dig(s: Any, rng: Rng, has_goal: bool) -> None:
-    """Write a new maze into `s`: a start in one outer wall, perhaps a goal in the opposite one."""
+    """Write a new maze into `s`: a start in one outer wall, perhaps a goal in the opposite one.
+
+    All numbers of `s` are 0 before. `rng.integers(n)` draws one of 0 to n - 1.
+    """
     size = len(s.grid)
     half = size // 2
     s.grid[:, :] = WALL

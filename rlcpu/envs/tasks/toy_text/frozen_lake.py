@@ -55,7 +55,9 @@ def frozen_lake(rows: Any, slippery: bool = True, **fields: Any) -> Dynamics:
         return State(cell), 0.0 if was_over else reward, (holes | goals).test(cell)
 
     def picture(s: State, params: Params) -> Picture:
-        walker = Board(1 << s.cell)  # the last board counts; with one before them, holes are BLUE
+        # `grid_of` gives each board the next colour, and the last board of a cell counts. One more
+        # in front of the holes', here the walker's, makes these the second colour, which is blue.
+        walker = Board(1 << s.cell)
         return draw(grid_of((walker, holes, goals, walker), height, width))
 
     functions: Any = {"step": step, "reset": reset, "observe": observe, "picture": picture}
