@@ -307,8 +307,8 @@ def _dots(typing, left, right, start, out, corner, depth, last_row, floor):
     """Compute some rows of one column of `product_of_few`: as many as a register has numbers.
 
     All are `Matrix`, `left` with numbers of a row side by side. `corner` is the first row and the
-    column in `out`; `right` is transposed, so that the column is a row of it; `depth`, the length of
-    rows, is a multiple of a register's numbers; `last_row` counts from the first row.
+    column in `out`; `right` is transposed, so that the column is a row of it; `depth`, the length
+    of rows, is a multiple of a register's numbers; `last_row` counts from the first row.
     """
     vector = Vector(out[0].dtype, lanes_of(out[0].dtype)).code
 
