@@ -134,7 +134,10 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
                 value = getattr(importlib.import_module(f"rlcpu.nn.{module}"), name)
                 globals()[name] = value
                 return value
-        raise AttributeError(f"module 'rlcpu.nn' has no attribute {name!r}")
+        refusals = importlib.import_module("rlcpu.nn.tape.refusals")
+        hint = "" if name.startswith("_") else refusals.hint_of(name)
+        instead = f": expected {hint}" if hint else ""
+        raise AttributeError(f"module 'rlcpu.nn' has no attribute {name!r}{instead}")
 
 
 def __dir__() -> list[str]:

@@ -376,27 +376,45 @@ def test_inputs_by_their_names_and_powers() -> None:
     assert report["cube"] == pytest.approx(report["product"], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("compute", "error", "words"),
-    [
-        (lambda nets, batch: math.exp(batch.weight), TypeError, r"nn\.each\(math\.exp, x\)"),
-        (lambda nets, batch: nn.max(nets.q(batch.x), batch.mask), TypeError, "positional"),
-        (
-            lambda nets, batch: nn.pairs(leaning, nets.q(batch.x), batch.x, [0.5, 0.7], 1.0),
-            ValueError,
-            r"gives 2 numbers beside pairs of 4 and 3: expected 4 or 1",
-        ),
-        (
-            lambda nets, batch: nets.q(x=batch.x),
-            TypeError,
-            r"network .q. inputs x by name: expected \w+$",
-        ),
-    ],
-    ids=["math", "mask", "pairs", "names"],
-)
-def test_words_that_are_misread_are_refused(compute: Any, error: type, words: str) -> None:
-    with pytest.raises(error, match=words):
-        make_learner(lambda batch, nets, settings: (nn.mean(compute(nets, batch)), {}), ("q",))
+def test_numbers_arrays_and_python_functions_beside_tensors() -> None:
+    """Constants as lists, tuples and arrays, on both sides; abs, min and max."""
+
+    def algorithm(batch: Any, nets: Any, settings: Any) -> Any:
+        x = nets.q(batch.x)
+        values = {
+            "list": nn.sum(nn.each(cubic, x, [0.1, 0.2, -0.3, 4])),
+            "tuple": nn.sum((1, 2.5, 3, -1) - x),
+            "array": nn.sum(np.array([1.0, 2.0, 3.0, 4.0]) * x + np.float32(0.5) * x),
+            "size": nn.sum(abs(x)),
+            "bounded": nn.sum(nn.each(max, nn.each(min, x, 0.5), [-0.1, -0.2, -0.3, -0.4])),
+            "power": nn.sum(2.0**x),
+            "first": nn.take(x, 0),
+        }
+        total: Any = 0.0
+        for value in values.values():
+            total = total + value
+        return nn.mean(total), values
+
+    batch = make_batch()
+    learner = make_learner(algorithm, ("q",))
+    report = learner.update(batch, learning_rate=0.0, minibatch_size=SAMPLES)
+    twins = Twins(learner)
+    x = twins.nets.q(batch_of(batch).x)
+    low, steps = torch.tensor([-0.1, -0.2, -0.3, -0.4]), torch.tensor([1.0, 2.0, 3.0, 4.0])
+    expected = {
+        "list": cubic(x, torch.tensor([0.1, 0.2, -0.3, 4.0], dtype=torch.float64)),  # type: ignore[arg-type]
+        "tuple": torch.tensor([1.0, 2.5, 3.0, -1.0]) - x,
+        "array": steps * x + 0.5 * x,
+        "size": x.abs(),
+        "bounded": torch.maximum(x.clamp(max=0.5), low.double()),
+        "power": 2.0**x,
+        "first": x[:, :1],
+    }
+    means = {name: values.sum(dim=1).mean() for name, values in expected.items()}
+    for name, value in means.items():
+        assert report[name] == pytest.approx(float(value.detach()), rel=1e-6)
+    gradients = twins.gradients(torch.stack(list(means.values())).sum(), ("q",))["q"]
+    assert_close(gradients_of(learner, "q"), gradients, 1e-6)  # constants of float32 in PyTorch
 
 
 def test_a_network_has_one_name() -> None:

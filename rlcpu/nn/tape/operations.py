@@ -9,8 +9,11 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from rlcpu.nn.network.heads import HALF_LOG_2_PI
-from rlcpu.nn.tape.tensors import Column, Mean, Tensor, at_user
+from rlcpu.nn.tape.refusals import at_user
+from rlcpu.nn.tape.tensors import Column, Mean, Tensor
 from rlcpu.nn.tape.tracing import Tape
 
 
@@ -19,8 +22,10 @@ def each(function: Callable[..., Any], *arguments: Any, results: int = 0) -> Any
 
     Args:
         function: plain Python of as many numbers as there are arguments, which returns a number or
-            a tuple of them. rlcpu computes its derivatives, see `rlcpu.nn.duals.numbers`.
-        *arguments: tensors, columns and settings; those of one number serve all numbers of others.
+            a tuple of them; or one of `math`, `abs`, `min` or `max`. rlcpu computes its
+            derivatives, see `rlcpu.nn.duals.numbers`.
+        *arguments: tensors, columns, settings and constants, such as [0.1, 0.5, 0.9]; those of one
+            number serve all numbers of others.
         results: how many numbers the tuple has; 0 for a function that returns a number.
 
     Returns:
@@ -67,6 +72,8 @@ def take(tensor: Any, index: Any) -> Tensor:
     """Return the number at an index (0 for the first), such as the value of the action taken."""
     tape = _tape_of((tensor, index))
     source = tape.tensor(tensor)
+    if isinstance(index, int | np.integer) and not 0 <= index < source.width:
+        raise ValueError(at_user(f"takes number {index}: expected 0 to {source.width - 1}"))
     if isinstance(index, Column):
         tape.limit_index(index, source.width)
     return _reduce("take", source, b=tape.tensor(index).place)
@@ -149,7 +156,7 @@ def mean(value: Any) -> Mean:
     tensor = tape.tensor(value)
     if tensor.width != 1:
         raise ValueError(
-            at_user(f"takes the mean of {tensor.width} numbers of a sample: sum first")
+            at_user(f"takes the mean of {tensor.width} numbers of a sample: nn.sum(x) first")
         )
     return Mean(tensor)
 
@@ -157,7 +164,12 @@ def mean(value: Any) -> Mean:
 def standardise(column: Any) -> Tensor:
     """Return a column less its mean over the minibatch, divided by its deviation."""
     if not isinstance(column, Column):
-        raise TypeError(at_user(f"standardises {column!r}: expected a column of the batch"))
+        raise TypeError(
+            at_user(
+                f"standardises {column!r}: expected a column of the batch, whose moments are "
+                "computed before any instruction runs"
+            )
+        )
     if column.width != 1:
         raise ValueError(at_user(f"standardises {column.width} numbers of a sample: expected 1"))
     return column.tape.read_column(column, standardise=True)

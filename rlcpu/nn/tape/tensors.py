@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcpu.nn.tape.refusals import StandIn, at_user
 
 if TYPE_CHECKING:
     from rlcpu.nn.tape.tracing import Tape
 
 
-class Tensor:
+class Tensor(StandIn):
     """Stands for a number, or `width` numbers, of each sample while an algorithm is traced.
 
     Attributes:
@@ -29,6 +32,10 @@ class Tensor:
 
     def __getitem__(self, index: int | slice) -> Tensor:
         """Return some of the numbers, such as the first two outputs of a network."""
+        if isinstance(index, StandIn):
+            raise TypeError(at_user("reads x[tensor]: expected nn.take(x, tensor)"))
+        if not isinstance(index, int | np.integer | slice):
+            self.refuse(f"reads [{index!r}] of", "shape")
         if not isinstance(index, slice):
             index = slice(index, index + 1 or None)  # of the last, -1, up to the end
         rows = range(self.width)[index]
@@ -67,28 +74,11 @@ class Tensor:
     def __pow__(self, exponent: Any) -> Tensor:
         return self.tape.apply_function(_power, (self, exponent), results=0)
 
-    def __float__(self) -> float:
-        raise TypeError(
-            at_user(
-                "computes with a stand-in for many samples as if it was a number: "
-                "apply scalar functions by nn.each, as in nn.each(math.exp, x)"
-            )
-        )
+    def __rpow__(self, base: Any) -> Tensor:
+        return self.tape.apply_function(_power, (base, self), results=0)
 
-    #: NumPy's functions refuse such an object.
-    __array_ufunc__ = None
-
-    def __bool__(self) -> bool:
-        raise TypeError(
-            at_user(
-                "branches on data: an algorithm is traced once for all samples; "
-                "let a scalar function decide, in nn.each"
-            )
-        )
-
-    # Comparisons raise what `bool` raises: they are branches on data too.
-    __hash__ = object.__hash__
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: bool(self)
+    def __abs__(self) -> Tensor:
+        return self.tape.apply_function(abs, (self,), results=0)
 
     def __repr__(self) -> str:
         return f"Tensor(width={self.width})"
@@ -127,8 +117,13 @@ class Outputs(Tensor):
         return self._parts[name]
 
 
-class Mean:
+class Mean(StandIn):
     """Stands for the mean of a number over a minibatch; sums and multiples of means are means."""
+
+    _noun = "a mean over the samples"
+
+    def _expected(self, word: str) -> str:
+        return "sums and multiples of means, or a function of each sample before nn.mean"
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -165,9 +160,6 @@ class Mean:
     def __truediv__(self, other: Any) -> Mean:
         return Mean(self.tensor / self._common(other))
 
-    def __bool__(self) -> bool:
-        return bool(self.tensor)
-
 
 class Column(Tensor):
     """Stands for a column of the batch; it becomes rows where it is no input of a network."""
@@ -202,12 +194,20 @@ class Names:
         self.__dict__[name] = value
         return value
 
+    def __getitem__(self, name: Any) -> Any:
+        raise TypeError(at_user(f"reads a {self._kind} by [{name!r}]: write .{name}, or getattr"))
 
-class Applier:
+
+class Applier(StandIn):
     """Stands for a network: called with a tensor for each input, it gives its outputs.
 
     Inputs are given in the order in which the network has them, or by their names.
     """
+
+    _noun = "a network"
+
+    def _expected(self, word: str) -> str:
+        return "its outputs, nets.f(x)"
 
     def __init__(self, tape: Tape, name: str) -> None:
         self._tape, self._name = tape, name
@@ -225,12 +225,3 @@ class Applier:
         # Where inputs are missing and none has a name, `apply_network` says so.
         values = *inputs, *(named[name] for name in names if named)
         return self._tape.apply_network(self._name, values)
-
-
-def at_user(sentence: str) -> str:
-    """Return a message that begins with the user's file, line and function that called us."""
-    frame: Any = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rlcpu.nn"):
-        frame = frame.f_back
-    code = frame.f_code
-    return f"{code.co_filename}, line {frame.f_lineno}, in {code.co_name}: {sentence}"

@@ -41,7 +41,8 @@ from rlcpu.nn.tape.program import (
     Function,
     Operand,
 )
-from rlcpu.nn.tape.tensors import Applier, Column, Mean, Names, Outputs, Tensor, at_user
+from rlcpu.nn.tape.refusals import at_user, hint_of
+from rlcpu.nn.tape.tensors import Applier, Column, Mean, Names, Outputs, Tensor
 
 
 class Tape:
@@ -262,14 +263,16 @@ class Tape:
         self.rows.append((_rows_of(results), _rows_of(sources)))
 
     def tensor(self, value: Any) -> Tensor:
-        """Return the tensor of a tensor, column, number or array of numbers.
+        """Return the tensor of a tensor, column, number or sequence of numbers.
 
         Raises:
             TypeError: it is none of these, or of another tape.
         """
-        if isinstance(value, bool | int | float | np.floating | np.integer):
+        if _is_number(value):
             return self._read_constants((float(value),))
-        if isinstance(value, np.ndarray | list | tuple) and np.ndim(value) == 1 and len(value):
+        if isinstance(value, np.ndarray) and value.ndim == 1:
+            value = value.tolist()
+        if isinstance(value, list | tuple) and value and all(map(_is_number, value)):
             return self._read_constants(tuple(map(float, value)))
         if isinstance(value, Mean):
             raise TypeError(at_user("computes with a mean where each sample's number is wanted"))
@@ -498,9 +501,13 @@ class Tape:
             TypeError: it is none, such as a function of NumPy.
         """
         if getattr(function, "__module__", "") == "math":
-            function = _of_math(function.__name__, len(gradients))
+            function = _plain(f"math.{function.__name__}", len(gradients))
+        elif any(function is each for each in (abs, min, max)):
+            function = _plain(function.__name__, len(gradients))
         if not isinstance(function, FunctionType):
             expected = "expected a function of numbers, as `def` makes it, or one of math"
+            hint = hint_of(getattr(function, "__name__", ""))
+            expected += f", such as {hint}" if hint else ""
             raise TypeError(at_user(f"applies {function!r} to each sample: {expected}"))
         scalar = Function(function, gradients, results)
         if scalar not in self.functions:
@@ -521,10 +528,15 @@ class Tape:
 
 
 @functools.cache
-def _of_math(name: str, count: int) -> Callable[..., Any]:
-    """Return a function of `math` as plain Python."""
+def _plain(name: str, count: int) -> Callable[..., Any]:
+    """Return a function by its name, such as "math.exp", as plain Python of `count` numbers."""
     names = ", ".join(f"x{k}" for k in range(count))
-    return define(f"def {name}({names}):\n    return math.{name}({names})", math=math)
+    short = name.rpartition(".")[2]
+    return define(f"def {short}({names}):\n    return {name}({names})", math=math)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float | np.floating | np.integer)
 
 
 def _rows_of(tensors: Iterable[Tensor]) -> list[int]:
