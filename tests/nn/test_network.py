@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 import subprocess
 import sys
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from rlcpu import nn
@@ -163,6 +166,7 @@ def test_packed_parameters_hold_every_flat_parameter_once() -> None:
 
 COUNTED = """
 import numpy as np
+import numpy.typing as npt
 from numba.core import event
 from rlcpu import nn
 
@@ -225,6 +229,30 @@ def test_gradients_by_parameters_and_inputs(activation: str, architecture: tuple
         )
         slope = ((above - below) * slopes).sum(axis=1) / 2e-6
         np.testing.assert_allclose(by_inputs[:, k], slope, rtol=1e-4, atol=1e-4)
+
+
+def test_outputs_follow_the_parameters_and_copies_stand_alone() -> None:
+    """A network keeps memory for kernels: its parameters are read anew by each call, changed in
+    place or replaced by another array, and a copy has memory of its own."""
+    net, inputs = Network((3, 8, 2), seed=1), np.ones((2, 3), np.float32)
+    shallow, deep, pickled = copy.copy(net), copy.deepcopy(net), pickle.loads(pickle.dumps(net))
+    first = net.outputs(inputs)
+
+    def wanted() -> npt.NDArray[Any]:
+        return naive.run_network(net.sizes, net.parameters.astype(np.float64), "tanh", inputs)
+
+    np.testing.assert_allclose(first, wanted(), rtol=1e-5, atol=1e-6)
+    net.parameters[...] *= 0.5
+    np.testing.assert_allclose(net.outputs(inputs), wanted(), rtol=1e-5, atol=1e-6)
+    net.parameters = np.float64(3.0) * net.parameters
+    np.testing.assert_allclose(net.outputs(inputs), wanted(), rtol=1e-12)
+    assert net.outputs(inputs).dtype == np.float64
+    for other in (deep, pickled):
+        np.testing.assert_array_equal(other.outputs(inputs), first)
+    # A shallow copy has the array that was changed in place.
+    assert shallow.outputs(inputs).dtype == np.float32
+    halved = naive.run_network(net.sizes, net.parameters / 3.0, "tanh", inputs)
+    np.testing.assert_allclose(shallow.outputs(inputs), halved, rtol=1e-5, atol=1e-6)
 
 
 def test_bad_inputs_and_slopes() -> None:

@@ -20,9 +20,10 @@ from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.layout.groups import inputs_by_part, num_inputs
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
 from rlcpu.nn.layers import Dense, Parts
-from rlcpu.nn.network.acting import Actings
+from rlcpu.nn.network.acting import Acting
 from rlcpu.nn.network.graph import ACTIVATIONS, Network, num_parameters, orthogonal
 from rlcpu.nn.network.heads import ActCategoricals, ActScaled, Head
+from rlcpu.nn.network.passes import LinkedNetworks
 
 #: Allowed values of attributes.
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -136,7 +137,7 @@ class NetworkPolicy(RunsNetworks):
 
     def _set_spaces(self, observation_space: Any, action_space: Any, value: str | None) -> int:
         """Set the attributes that follow from the spaces; return the size of a network's input."""
-        self.value, self.deterministic, self._actings = value, False, Actings()
+        self.value, self.deterministic, self._linked = value, False, LinkedNetworks()
         self.view, self.head = view_of(observation_space), Head.of(action_space)
         self.scale_actions = False
         self.observation_shape, inputs = shape_of(self.view), self.view.num_inputs
@@ -182,7 +183,7 @@ class NetworkPolicy(RunsNetworks):
     def with_own_networks(self) -> NetworkPolicy:
         """Return a copy with networks of its own, which still has the arrays of this policy."""
         other = copy.copy(self)
-        other._actings = Actings()
+        other._linked = LinkedNetworks()
         other._networks = {name: copy.copy(each) for name, each in self.networks().items()}
         return other
 
@@ -204,7 +205,7 @@ class NetworkPolicy(RunsNetworks):
         """Return a network, "policy" or "value", ready to act, with its present parameters."""
         plan = self.networks()[name].plan  # `flat` is how many parameters it has
         array = self._checked("value_parameters" if name == "value" else "parameters", plan.flat)
-        return self._actings.of(name, plan, array)
+        return self._linked.of(name, Acting, plan, array)
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """Return the `PolicyCode`; raise ValueError if sizes do not fit the environment."""

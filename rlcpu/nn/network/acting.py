@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from rlcpu.kernels.compiler.compile import c_function, inline, kernel
 from rlcpu.kernels.machine.matmul import Matrix, transpose
-from rlcpu.kernels.machine.memory import address, aligned_zeros, call_at, part
+from rlcpu.kernels.machine.memory import address, call_at, part
 from rlcpu.kernels.machine.structs import Array, Flag, Reference, Struct, Whole
 from rlcpu.kernels.machine.vectors import width
 from rlcpu.nn.layers.embedding import sum_ones
 from rlcpu.nn.layers.kind import UNIT, padded
 from rlcpu.nn.layers.rows import copy, fill
 from rlcpu.nn.network.packed import Packed, input_place, output_place, read_state, write_state
-from rlcpu.nn.network.passes import Time, forward, link
+from rlcpu.nn.network.passes import LinkedNetwork, Time, forward
 from rlcpu.nn.network.plan import NetworkPlan, TensorPlace
 
 #: Samples that pass a network at a time outside of rollouts.
@@ -203,7 +203,7 @@ def _run_once(job, inputs, outputs, lanes, samples, memory, begins):
     units[0], no_ones[0] = np.float32(0), 0  # keeps them alive until now: an address does not
 
 
-class Acting:
+class Acting(LinkedNetwork):
     """A network that acts: its parameters as kernels read them, and a `Job` that says where.
 
     Args:
@@ -216,24 +216,12 @@ class Acting:
     """
 
     def __init__(self, plan: NetworkPlan, parameters: npt.NDArray[np.float32]) -> None:
-        self.parameters, self.plan = parameters, plan
+        super().__init__(plan, parameters)
         outputs = [TensorPlace(*row) for row in plan.outputs.tolist()]
         self.output_size = sum(place.size for place in outputs)
-        self._packed = aligned_zeros((plan.parameters,), np.float32)
-        self._copies = aligned_zeros((plan.copies,), np.float32)
-        views = zip(plan.packed_views(self._packed), plan.flat_views(parameters), strict=True)
-        copied = plan.copied_views(self._packed, self._copies, is_learnt=False)
-        self._pairs = [*views, *copied]  # what `refresh` writes, and from what, in this order
         self._job = Job(
             run=_address(),
-            network=Packed.of(real=np.float32)(
-                table=link(plan, np.float32, is_learnt=False),
-                inputs=plan.inputs,
-                outputs=plan.outputs,
-                states=plan.states,
-                parameters=self._packed,
-                copies=self._copies,
-            ),
+            network=self.packed,
             units=plan.units,
             size=TensorPlace(*plan.inputs[0].tolist()).size,
             output_size=self.output_size,
@@ -241,20 +229,14 @@ class Acting:
             state_size=plan.state_size,
         )
         self.place = self._job.address
-        self.refresh()
 
     def job_with(self, parameters: npt.NDArray[np.float32], copies: npt.NDArray[np.float32]) -> Job:
         """Return a `Job` of the same network whose parameters, and copies of them, lie elsewhere.
 
         It has the addresses of both: (plan.parameters,) and (plan.copies,) float32.
         """
-        network = self._job.network.replace(parameters=parameters, copies=copies)
+        network = self.packed.replace(parameters=parameters, copies=copies)
         return self._job.replace(network=network)
-
-    def refresh(self) -> None:
-        """Read the present parameters."""
-        for target, source in self._pairs:
-            target[...] = source
 
     def outputs(
         self,
@@ -284,22 +266,3 @@ class Acting:
             _run_once(self.place, row_inputs, output_tile, lanes, count, memory[rows], flags[rows])
             outputs[rows] = output_tile[: self.output_size, :count].T
         return outputs
-
-
-class Actings:
-    """Cache of a policy's networks, ready to act, by name; its copies begin empty."""
-
-    def __init__(self) -> None:
-        self._cache: dict[str, Acting] = {}
-
-    def __reduce__(self) -> Any:
-        return Actings, ()
-
-    def of(self, name: str, plan: NetworkPlan, parameters: npt.NDArray[np.float32]) -> Acting:
-        """Return the network of a name, with the present parameters."""
-        acting = self._cache.get(name)
-        if acting is None or acting.plan is not plan or acting.parameters is not parameters:
-            acting = self._cache[name] = Acting(plan, parameters)
-        else:
-            acting.refresh()
-        return acting

@@ -104,12 +104,16 @@ class Network:
             raise ValueError(f"{actual}: expected ({self.plan.flat},)")
         if parameters.dtype not in (np.float32, np.float64):
             raise TypeError(f"parameters are {parameters.dtype}: expected float32 or float64")
-        self.parameters = parameters
+        self.parameters, self._linked = parameters, passes.LinkedNetworks()
         self.free = np.zeros(0, np.float32) if free is None else free
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         vars(self)["version"] = self.version + 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all attributes; a copy has memory of its own for kernels."""
+        return {**vars(self), "_linked": passes.LinkedNetworks()}
 
     @property
     def code(self) -> int:
@@ -264,24 +268,17 @@ class Network:
         return plan.unpack(gradients, self._dtype), self._inputs.named(derivatives)
 
     def packed(self, is_learnt: bool = True) -> Packed:
-        """Return a copy of the network as kernels have it, in the dtype of its parameters.
+        """Return the network as kernels have it, in the dtype of its parameters.
+
+        They are copied to the same memory by each call, so that small networks wait for no
+        allocation.
 
         Args:
             is_learnt: whether there are backward passes.
         """
-        plan = self.plan
-        parameters = plan.pack(self.parameters, self._dtype)
-        copies = np.zeros(plan.copies, self._dtype)
-        packed = Packed.of(real=self._dtype)(
-            table=passes.link(plan, self._dtype, is_learnt),
-            inputs=plan.inputs,
-            outputs=plan.outputs,
-            states=plan.states,
-            parameters=parameters,
-            copies=copies,
-        )
-        for copy, weights in plan.copied_views(parameters, copies, is_learnt=is_learnt):
-            copy[...] = weights
+        name = "learnt" if is_learnt else "run"
+        make = functools.partial(passes.LinkedNetwork, is_learnt=is_learnt)
+        packed: Packed = self._linked.of(name, make, self.plan, self.parameters).packed
         return packed
 
     def state(self) -> dict[str, Array]:

@@ -41,7 +41,7 @@ import numpy.typing as npt
 from numba import types
 
 from rlcpu.kernels.compiler.compile import c_function, inline_source
-from rlcpu.kernels.machine.memory import address, call_at
+from rlcpu.kernels.machine.memory import address, aligned_zeros, call_at
 from rlcpu.kernels.machine.structs import Array, Flag, Reference, Struct, Whole
 from rlcpu.nn.layers.kind import ADDED as ADDED
 from rlcpu.nn.layers.kind import BY_INPUTS as BY_INPUTS
@@ -135,6 +135,64 @@ def link(plan: NetworkPlan, dtype: type, is_learnt: bool = True) -> npt.NDArray[
     if is_learnt:
         table["backward"] = [_address(kind.backward, dtype) for kind in plan.kinds]
     return table
+
+
+class LinkedNetwork:
+    """A network's parameters as kernels read them, in memory of its own, linked to functions.
+
+    Args:
+        plan: of the network.
+        parameters: (plan.flat,), read now and by `refresh`; kernels compute in their dtype.
+        is_learnt: whether there are backward passes.
+
+    Attributes:
+        plan, parameters: see above.
+        packed: the struct that kernels are handed.
+    """
+
+    def __init__(self, plan: NetworkPlan, parameters: Any, is_learnt: bool = False) -> None:
+        self.plan, self.parameters, dtype = plan, parameters, parameters.dtype.type
+        numbers = aligned_zeros((plan.parameters,), dtype)
+        copies = aligned_zeros((plan.copies,), dtype)
+        self.packed = Packed.of(real=dtype)(
+            table=link(plan, dtype, is_learnt),
+            inputs=plan.inputs,
+            outputs=plan.outputs,
+            states=plan.states,
+            parameters=numbers,
+            copies=copies,
+        )
+        views = zip(plan.packed_views(numbers), plan.flat_views(parameters), strict=True)
+        # What `refresh` writes, and from what, in this order.
+        self._pairs = [*views, *plan.copied_views(numbers, copies, is_learnt=is_learnt)]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the present parameters."""
+        for target, source in self._pairs:
+            target[...] = source
+
+
+class LinkedNetworks:
+    """Cache of linked networks by name; its copies begin empty, as their addresses mean nothing."""
+
+    def __init__(self) -> None:
+        self._cache: dict[str, Any] = {}
+
+    def __reduce__(self) -> Any:
+        return LinkedNetworks, ()
+
+    def of(self, name: str, make: Callable[..., Any], plan: NetworkPlan, parameters: Any) -> Any:
+        """Return the network of a name, with the present parameters.
+
+        It is what `make(plan, parameters)`, a `LinkedNetwork`, was when these two were others last.
+        """
+        network = self._cache.get(name)
+        if network is None or network.plan is not plan or network.parameters is not parameters:
+            network = self._cache[name] = make(plan, parameters)
+        else:
+            network.refresh()
+        return network
 
 
 @functools.cache

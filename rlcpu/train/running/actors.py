@@ -37,7 +37,7 @@ from rlcpu.envs.rollout.results import Rollout
 from rlcpu.kernels.checks import as_numbers
 from rlcpu.nn.layers import Dense
 from rlcpu.nn.network import heads
-from rlcpu.nn.network.acting import Actings
+from rlcpu.nn.network.acting import Acting
 from rlcpu.nn.network.graph import Network, orthogonal
 from rlcpu.nn.network.heads import (
     Head,
@@ -46,6 +46,7 @@ from rlcpu.nn.network.heads import (
     loop_largest,
     loop_largest_allowed,
 )
+from rlcpu.nn.network.passes import LinkedNetworks
 from rlcpu.train.settings.presets import Outputs, network_of_observations
 
 Array = npt.NDArray[Any]
@@ -91,7 +92,7 @@ class Actor(RunsNetworks):
         sizes = np.array([dynamics.observation_size, *hidden, num_outputs])
         parameters = orthogonal(np.random.default_rng(seed), sizes, self.gain, layer_norm)
         self.network = Network(sizes, activation, parameters=parameters, layer_norm=layer_norm)
-        self._actings, self._num_outputs = Actings(), num_outputs
+        self._linked, self._num_outputs = LinkedNetworks(), num_outputs
         #: What the head reads; the first is the probability of an action drawn uniformly.
         self.params = np.array(params, np.float32)
         scaling = scaling_by_bounds(dynamics.observation_space)
@@ -204,7 +205,7 @@ class Actor(RunsNetworks):
 
     def _acting(self, name: str) -> Any:
         """Return the network as rollouts run it, an `rlcpu.nn.network.acting.Acting`."""
-        return self._actings.of(name, self.network.plan, self.network.parameters)
+        return self._linked.of(name, Acting, self.network.plan, self.network.parameters)
 
     @property
     def version(self) -> tuple[int, int]:
