@@ -101,7 +101,9 @@ class ActingAgent(Algorithm):
                 `Dict` a mapping of its parts, of a `Tuple` a tuple of them.
             deterministic: take the most likely action, or the best, in place of drawing one.
             action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
-                actions are allowed, as `infos["action_mask"]` says; None where all are.
+                actions are allowed, as `infos["action_mask"]` says; None where all are. Of a
+                `MultiDiscrete` there is one for each choice of its first number, then of the next,
+                or a tuple of an array for each number.
             state: of an agent with memory what it remembers, (n, state_size) or (state_size,), from
                 `initial_state` or the last call.
             starts: (n,) bools, where an episode has begun since, and nothing is remembered; None

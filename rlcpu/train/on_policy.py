@@ -106,25 +106,25 @@ class OnPolicy(Agent):
     @classmethod
     def _example_of(cls, kind: str) -> Any:
         box = Box(-1.0, 1.0, (1,), np.float32)  # sizes change no kernel: they are the least
-        choices = tuple(map(int, kind.split())) if kind[0].isdigit() else ()
+        choices = tuple(int(word) for word in kind.split() if word.isdigit())
         actions: Any = MultiDiscrete(list(choices)) if choices else Discrete(2)
+        is_masked = kind.endswith("masked")
         return SimpleNamespace(
             observation_space=box,
             action_space=box if kind == "continuous" else actions,
             num_actions=2 if kind in ("discrete", "masked") else 0,
-            num_masked=2 if kind == "masked" else 0,
+            num_masked=(sum(choices) or 2) if is_masked else 0,
             choices=choices,
         )
 
     @property
     def _kind(self) -> str:
-        """Return "continuous", "discrete" or "masked", or of several choices how many, as "3 2"."""
+        """Return "continuous", "discrete" or "masked", or "3 2" or "3 2 masked" of choices."""
         dynamics = self.env.dynamics
         if self.policy.log_std.size:
             return "continuous"
-        if dynamics.choices:
-            return " ".join(map(str, dynamics.choices))
-        return "masked" if dynamics.num_masked > 0 else "discrete"
+        words = [*map(str, dynamics.choices), *(["masked"] if dynamics.num_masked else [])]
+        return " ".join(words) or "discrete"
 
     def networks(self, seed: int) -> dict[str, Any]:
         """Return the networks to be learnt, by name: the policy's, and any others.

@@ -69,9 +69,9 @@ def distribution(outputs: Any, batch: Any, nets: Any, settings: Any) -> tuple[An
     """Return the log-probability of the actions that were taken, and the policy's entropy."""
     if settings.kind == "continuous":
         return nn.gaussian(outputs, nets.log_std, batch.action)
+    allowed = batch.action_mask if settings.is_masked else None
     if settings.kind == "choices":
-        return nn.categoricals(outputs, batch.action, settings.choices)
-    allowed = batch.action_mask if settings.kind == "masked" else None
+        return nn.categoricals(outputs, batch.action, settings.choices, allowed)
     return nn.categorical(outputs, batch.action, allowed)
 
 
@@ -416,6 +416,7 @@ class PPO(OnPolicy):
             **super().settings(),
             "kind": "choices" if choices else self._kind,
             "choices": choices,
+            "is_masked": self.env.dynamics.num_masked > 0,
             "is_shared": self.policy.value == "shared",
             "num_outputs": self.policy.num_outputs,
             "clip": 0.2,  # each update has its own

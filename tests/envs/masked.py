@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiBinary
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from rlcpu.envs import Board, Dynamics
 from rlcpu.kernels.compiler.compile import define, source_of_tuple
@@ -104,4 +104,103 @@ COUNTER = Dynamics(
     action_space=Discrete(WIDE),
     params=Range(),
     max_episode_steps=7,
+)
+
+#: Choices of each number of an action, which kernels draw in lines, or in loops.
+FEW, MANY = (5, 2, 3), (40, 2, 100)
+
+
+def make_sieve(choices: tuple[int, ...], writes: bool) -> Dynamics:
+    """An environment that allows other choices in each of three turns, of which it shows the turn.
+
+    A step is worth 1 for each number of the action that is the largest allowed one, and -1 for each
+    that is not allowed. In step `empty` the last number has no choice.
+    """
+    rules = []
+    for j, count in enumerate(choices):
+        last = " and state[0] != params.empty" if j == len(choices) - 1 else ""
+        rules += [f"(t + {j + k}) % 3 != 0{last}" for k in range(count)]
+    if writes:
+        lines = "".join(f"\n    out[{k}] = {rule}" for k, rule in enumerate(rules))
+        mask = define(f"def mask(state, params, out):\n    t = int(state[0]){lines}")
+    else:
+        source = f"    t = int(state[0])\n    return {source_of_tuple(rules)}"
+        mask = define(f"def mask(state, params):\n{source}")
+    # The last choice, or the one before it where the last is not allowed.
+    terms = [
+        f"(-1.0 if (t + {j} + int(action[{j}])) % 3 == 0 else "
+        f"1.0 if action[{j}] == ({n - 1} if (t + {j + n - 1}) % 3 != 0 else {n - 2}) else 0.0)"
+        for j, n in enumerate(choices)
+    ]
+    step = define(
+        "def step(state, action, params):\n    t = int(state[0])\n"
+        f"    return (state[0] + 1.0,), {' + '.join(terms)}, False"
+    )
+    return Dynamics(
+        id=f"Sieve{len(rules)}-v0",
+        step=step,
+        reset=lambda uniforms, params: (1.0 * (uniforms[0] < 0.5),),
+        reset_draws=1,
+        observe=lambda state, params: (
+            1.0 * (int(state[0]) % 3 == 0),
+            1.0 * (int(state[0]) % 3 == 1),
+            1.0 * (int(state[0]) % 3 == 2),
+        ),
+        action_mask=mask,
+        observation_space=Box(0.0, 1.0, (3,), np.float32),
+        action_space=MultiDiscrete(choices),
+        params=Range(),
+        max_episode_steps=7,
+    )
+
+
+def sieve_masks(observations: np.ndarray, choices: tuple[int, ...]) -> np.ndarray:
+    """What a sieve allows, (..., sum(choices)), after observations (..., 3)."""
+    turn = observations.argmax(axis=-1)[..., None]
+    return np.concatenate([(turn + j + np.arange(n)) % 3 != 0 for j, n in enumerate(choices)], -1)
+
+
+SIEVE, WIDE_SIEVE = make_sieve(FEW, writes=False), make_sieve(MANY, writes=True)
+
+GOALS = (12, 9)
+
+
+def identity_step(state, action, params, uniforms):
+    """Reward the numbers that are the goals; then others are."""
+    reward = 1.0 if action[0] == int(state[0]) and action[1] == int(state[1]) else 0.0
+    return identity_reset(uniforms, params), reward, False
+
+
+def identity_reset(uniforms, params):
+    """Draw goals, and how many of the three allowed choices stand before them."""
+    goals = float(int(uniforms[0] * 12.0)), float(int(uniforms[1] * 9.0))
+    return (*goals, float(int(uniforms[2] * 3.0)))
+
+
+def identity_mask(state, params, out):
+    """Allow the goal of each number, and two choices beside it."""
+    for k in range(12):
+        out[k] = (k - int(state[0]) + int(state[2]) + 12) % 12 < 3
+    for k in range(9):
+        out[12 + k] = (k - int(state[1]) + int(state[2]) + 9) % 9 < 3
+
+
+#: What is shown is what is to be done, after sb3-contrib's environment of invalid actions.
+IDENTITY = Dynamics(
+    id="Identity-v0",
+    step=identity_step,
+    reset=identity_reset,
+    reset_draws=3,
+    step_draws=3,
+    observe=define(
+        "def observe(state, params): return "
+        + source_of_tuple(
+            f"1.0 * (int(state[{j}]) == {k})" for j, n in enumerate(GOALS) for k in range(n)
+        )
+    ),
+    action_mask=identity_mask,
+    observation_space=Box(0.0, 1.0, (sum(GOALS),), np.float32),
+    action_space=MultiDiscrete(GOALS),
+    params=Params(),
+    max_episode_steps=100,
 )

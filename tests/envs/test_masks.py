@@ -18,6 +18,7 @@ from rlcpu.envs import Dynamics, check, find
 from rlcpu.envs.checks.compiled import compare_kernels
 from rlcpu.envs.checks.player import Player
 from rlcpu.envs.engine import masks
+from rlcpu.envs.engine.scalar_env import ScalarEnv
 from rlcpu.envs.tasks.classic_control import cartpole
 from rlcpu.envs.tasks.toy_text import taxi
 from rlcpu.policies import MLP, Linear, Scalar, Uniform
@@ -119,6 +120,16 @@ def test_infos_of_one_environment() -> None:
         assert infos["action_mask"].dtype == np.int8
         np.testing.assert_array_equal(infos["action_mask"], theirs.action_mask(observation))
         observation, *_, infos = env.step(action)
+
+
+def test_one_environment_shows_its_observation_alone() -> None:
+    """Not the rows of the mask behind it."""
+    env = ScalarEnv(COUNTER)
+    assert env.reset(seed=0)[0].shape == (1,)
+    for _ in range(3):
+        observation, *_, infos = env.step(0)
+        assert observation.shape == (1,)
+        np.testing.assert_array_equal(infos["action_mask"], counter_masks(observation[0]))
 
 
 def test_masks_in_infos_are_the_callers() -> None:
@@ -273,7 +284,7 @@ def test_masks_that_are_none() -> None:
     def always(mask: Any) -> Any:
         return lambda state, params: mask
 
-    with pytest.raises(TypeError, match="masks are for Discrete"):
+    with pytest.raises(TypeError, match="masks are for Discrete and MultiDiscrete"):
         changed(find("Pendulum-v1"), action_mask=always((True,)))
     for mask, kind, match in (
         ((True, False), ValueError, "a tuple of 6 bools .*; returned 2"),

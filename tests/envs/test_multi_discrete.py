@@ -178,12 +178,6 @@ def test_what_is_refused() -> None:
     for space in (MultiDiscrete([[2, 2], [2, 2]]), MultiDiscrete([2, 2], start=[0, 1])):
         with pytest.raises(ValueError, match=r"has to be of one axis and to start at 0"):
             Dynamics(**fields, action_space=space)
-    with pytest.raises(TypeError, match="masks are for Discrete"):
-        Dynamics(
-            **fields,
-            action_space=LEVERS.action_space,
-            action_mask=lambda state, params: (True,) * 9,
-        )
 
 
 def test_the_check_and_pickles() -> None:

@@ -155,6 +155,7 @@ def test_pqn(dtype: Any) -> None:
 
 CHOICES = (3, 2)
 OUTPUTS = {"discrete": ACTIONS, "masked": ACTIONS, "choices": sum(CHOICES), "continuous": 2}
+OUTPUTS["masked choices"] = sum(CHOICES)
 
 
 def make_samples(kind: str) -> dict[str, Any]:
@@ -168,13 +169,15 @@ def make_samples(kind: str) -> dict[str, Any]:
     }
     if kind == "continuous":
         batch["action"] = rng.normal(size=(SAMPLES, 2))
-    elif kind == "choices":
+    elif kind.endswith("choices"):
         batch["action"] = np.stack([rng.integers(0, n, SAMPLES) for n in CHOICES], axis=1)
     else:
         batch["action"] = rng.integers(0, ACTIONS, SAMPLES)
-    if kind == "masked":
-        batch["action_mask"] = rng.random((SAMPLES, ACTIONS)) < 0.5
-        batch["action_mask"][np.arange(SAMPLES), batch["action"]] = True
+    if kind.startswith("masked"):
+        batch["action_mask"] = mask = rng.random((SAMPLES, OUTPUTS[kind])) < 0.5
+        begins = [0, CHOICES[0]] if kind.endswith("choices") else [0]
+        for begin, numbers in zip(begins, batch["action"].reshape(SAMPLES, -1).T, strict=True):
+            mask[np.arange(SAMPLES), begin + numbers] = True
     return batch
 
 
@@ -183,12 +186,12 @@ def in_distribution(kind: str, outputs: Any, given: Any, twins: Twins) -> Any:
     if kind == "continuous":
         policy = Normal(outputs, twins.nets.log_std.exp().expand(SAMPLES, 2))
         return policy.log_prob(given.action).sum(dim=1), policy.entropy().sum(dim=1)
-    if kind == "choices":
+    if kind.startswith("masked"):
+        outputs = torch.where(given.action_mask > 0.0, outputs, double(-1e8))
+    if kind.endswith("choices"):
         parts = [Categorical(logits=x) for x in outputs.split(CHOICES, dim=1)]
         log_probs = [x.log_prob(given.action[:, k]) for k, x in enumerate(parts)]
         return sum(log_probs), sum(x.entropy() for x in parts)
-    if kind == "masked":
-        outputs = torch.where(given.action_mask > 0.0, outputs, double(-1e8))
     policy = Categorical(logits=outputs)  # type: ignore[assignment]
     return policy.log_prob(given.action), policy.entropy()
 
@@ -211,8 +214,9 @@ def test_ppo(dtype: Any, kind: str, shared: bool) -> None:
         ppo,
         columns=columns_of(batch),
         settings={
-            "kind": kind,
+            "kind": kind.split()[-1],
             "choices": CHOICES,
+            "is_masked": kind.startswith("masked"),
             "is_shared": shared,
             "num_outputs": OUTPUTS[kind] + shared,
             "normalize_advantages": standardises,

@@ -23,7 +23,7 @@ from rlcpu import nn
 from rlcpu.envs.tasks.minatar import breakout
 from rlcpu.policies import NetworkPolicy
 from rlcpu.train import DQN, PPO, PQN, SAC, TD3
-from tests.envs.masked import TIC_TAC_TOE
+from tests.envs.masked import SIEVE, TIC_TAC_TOE
 from tests.envs.test_multi_discrete import LEVERS
 
 Array = np.ndarray
@@ -89,6 +89,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "scaled": lambda: PPO("Pendulum-v1", num_envs=2, scale_actions=True),
     "several": lambda: PPO(LEVERS, num_envs=2),
     "masked": lambda: PPO(TIC_TAC_TOE, num_envs=2),
+    "several masked": lambda: PPO(SIEVE, num_envs=2),
     "masked values": lambda: DQN(TIC_TAC_TOE, num_envs=2),
     "choice seen": lambda: PPO("FrozenLake-v1", num_envs=2),
     "dueling": lambda: DQN("CartPole-v1", num_envs=2, dueling=True),
@@ -132,8 +133,10 @@ def observations_of(agent: Any, count: int = 40) -> tuple[Array, Array | None]:
         seen[rng.random(seen.shape) < 0.95] = 0.0
     if not dynamics.num_masked:
         return seen, None
-    masks = rng.random((count, dynamics.num_actions)) < 0.3
-    masks[np.arange(count), rng.integers(dynamics.num_actions, size=count)] = True
+    masks, begin = rng.random((count, dynamics.num_masked)) < 0.3, 0
+    for size in dynamics.choices or (dynamics.num_actions,):
+        masks[np.arange(count), begin + rng.integers(size, size=count)] = True
+        begin += size
     return seen, masks
 
 
@@ -210,7 +213,7 @@ def test_c(agent: Any, is_cpp: bool, tmp_path: Path) -> None:
     check(agent, [outputs for outputs, _ in made], np.array([action for _, action in made]))
 
 
-@pytest.mark.parametrize("name", ["choices", "several", "masked", "squashed"])
+@pytest.mark.parametrize("name", ["choices", "several", "masked", "several masked", "squashed"])
 def test_c_as_a_program(name: str, tmp_path: Path) -> None:
     agent = agent_of(name)
     agent.export(tmp_path / "policy.c")

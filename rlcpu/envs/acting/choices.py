@@ -34,7 +34,7 @@ class ChoiceMemory(NamedTuple):
     uniforms: Any
     #: (action_size,) int32 of whole numbers, or float32: the action.
     numbers: Any
-    #: (num_actions,) bool, which actions are allowed.
+    #: (num_masked,) bool, which choices are allowed.
     mask: Any
     #: (rows,) float32, of an observation and its mask, which a kernel has as a tuple.
     rows: Any
@@ -58,21 +58,21 @@ class Choosing(NamedTuple):
 
 def make_choosing(interface: Interface, policy: PolicyCode) -> Choosing:
     """Make the functions of a policy for an environment."""
-    loops, num_actions = interface.loops, interface.num_actions
+    loops, num_masked = interface.loops, interface.num_masked
     takes_array = policy.masked and (loops or interface.mask_is_array)
-    num_rows = interface.num_rows + mask_rows(num_actions) if policy.masked else 0
+    num_rows = interface.num_rows + mask_rows(num_masked) if policy.masked else 0
     is_tuple = policy.act is not None and not is_written(interface)
     open_choice, size = _make_open(
         ChoiceMemory(
             uniforms=policy.draws if loops else 0,
             numbers=interface.action_size if loops else 0,
-            mask=num_actions if takes_array else 0,
+            mask=num_masked if takes_array else 0,
             rows=num_rows if takes_array and is_tuple else 0,
         ),
         np.int32(0) if interface.is_whole else single(0),
     )
     make_keys, draw = make_draw_keys(policy.draws), uniforms_of_keys(policy.draws, single)
-    draw_many, unpack = make_draw_many(single), make_unpack(interface.num_rows, num_actions)
+    draw_many, unpack = make_draw_many(single), make_unpack(interface.num_rows, num_masked)
     store, first_word = store_rows(num_rows, ANY), interface.num_rows
 
     @inline

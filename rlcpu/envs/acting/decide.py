@@ -112,12 +112,16 @@ def make_act(interface: Interface, policy: PolicyCode) -> ScalarAct:
     act, to_observation = _specialise_act(interface, policy), _make_to_observation(interface)
     choosing = make_choosing(interface, policy)
     open_choice, draw, unpack_mask = choosing.open, choosing.draw, choosing.unpack_mask
-    masked, writes_numbers = policy.masked, interface.loops and not policy.masked
+    masked, writes_numbers = policy.masked, interface.loops and interface.action_size > 0
 
     @inline
     def act_on(rows, constants, bits, keys, scratch):
         observation, choice = to_observation(rows), open_choice(scratch)
         uniforms = draw(bits, keys, choice)
+        if masked and writes_numbers:
+            mask = unpack_mask(rows, choice)
+            log_prob, value = act(observation, constants, uniforms, mask, choice.numbers)
+            return choice.numbers, log_prob, value
         if masked:
             return act(observation, constants, uniforms, unpack_mask(rows, choice))
         if writes_numbers:
@@ -173,8 +177,7 @@ def _make_load_observation(interface: Interface) -> Callable[..., Any]:
 
     They are returned as a tuple, or as an array where `observe` writes into one.
     """
-    num_masked = interface.num_actions if interface.mask_row else 0  # a mask is never in row 0
-    size, zero = interface.num_rows + mask_rows(num_masked), np.float32(0)
+    size, zero = interface.num_rows + mask_rows(interface.num_masked), np.float32(0)
     if interface.in_rows:
         load = load_rows(size, "observations")
         return inline(lambda observations, i: load(observations, LANES, i))
@@ -220,6 +223,10 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
         value = get_output(scratch, places.values + i) if has_value else no_value
         choice = open_choice(scratch)
         uniforms = draw(bits, keys, choice)
+        if masked and writes_numbers:
+            mask = load_mask(observations, i, choice)
+            log_prob = act(lane_outputs, uniforms, constants, greedy, mask, choice.numbers)
+            return choice.numbers, log_prob, value
         if writes_numbers:
             log_prob = act(lane_outputs, uniforms, constants, greedy, choice.numbers)
             return choice.numbers, log_prob, value
@@ -253,8 +260,8 @@ def _make_load_mask(interface: Interface) -> Callable[..., Any]:
     """Make an inlinable (observations, i, choice) -> lane i's mask: a tuple, or `choice.mask`."""
     first, number_at = interface.mask_row, make_number_at(interface.in_rows)
     stride = LANES if interface.in_rows else 1
-    load = load_rows(mask_rows(interface.num_actions), "observations")
-    unpack = make_unpack(first=0, count=interface.num_actions)
+    load = load_rows(mask_rows(interface.num_masked), "observations")
+    unpack = make_unpack(first=0, count=interface.num_masked)
 
     @inline
     def load_array(observations, i, choice):

@@ -221,8 +221,9 @@ class NetworkPolicy(RunsNetworks):
                 f"{dynamics.observation_size}, {num_outputs} and {num_stds}"
             )
         if choices:
-            act = ActCategoricals(choices)
-            return PolicyCode(draws=len(choices), value=value, head=act, outputs=head.size)
+            act, draws = ActCategoricals(choices), len(choices)
+            code = PolicyCode(draws=draws, value=value, head=act, outputs=head.size)
+            return code._replace(masked=dynamics.num_masked > 0)
         draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size  # two for a normal number
         if self.scale_actions:
             scaling = self.head

@@ -35,7 +35,7 @@ from rlcpu.envs.checks.observed import (
 )
 from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.contract.names import find
-from rlcpu.envs.contract.trial import call_function, draw_numbers
+from rlcpu.envs.contract.trial import allowed_choices, call_function, draw_numbers
 from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.layout.groups import INT_ARRAY
 from rlcpu.kernels.checks import check_count, check_seed
@@ -353,8 +353,11 @@ class Comparison:
         """Draw an action that our mask allows."""
         if self.dynamics.action_mask is None:
             return self.other.action_space.sample()
-        allowed = np.flatnonzero(self._call("action_mask", state, params))
-        return int(rng.choice(allowed)) + _start(self.other.action_space)
+        allowed = allowed_choices(self.dynamics, self._call("action_mask", state, params))
+        drawn, start = [int(rng.choice(numbers)) for numbers in allowed], self.other.action_space
+        return (
+            np.array(drawn) + _start(start) if self.dynamics.choices else drawn[0] + _start(start)
+        )
 
     def _our_step(self, state: Any, action: Any, params: Any, draws: Any) -> tuple[Any, Result]:
         """Take our step; return the new state and the result."""
@@ -416,8 +419,9 @@ class Comparison:
         running, numbers = np.ones(episodes, np.bool_), self._batch_numbers(first)
         starts, self.scales = numbers, np.abs(numbers).max(axis=0)
         for step in range(MOST_STEPS):
-            masks: Any = env.action_masks()  # Gymnasium's `sample` takes a tuple of int8 arrays
-            actions = env.action_space.sample(None if masks is None else tuple(masks.astype("i1")))
+            masks, choices = env.action_masks(), self.dynamics.choices
+            allowed = None if masks is None else tuple(split_mask(mask, choices) for mask in masks)
+            actions = env.action_space.sample(allowed)
             observations, rewards, terminated, truncated, _ = env.step(actions)
             if step < SCALE_STEPS:
                 largest = np.abs(self._batch_numbers(observations)).max(axis=0)
@@ -447,7 +451,8 @@ class Comparison:
             observation, infos = env.reset(seed=seed + episode)
             row, over = [0.0, 0.0, *self._their_numbers(observation)], False
             while not over:
-                action = env.action_space.sample(infos.get("action_mask"))
+                mask = infos.get("action_mask")
+                action = env.action_space.sample(split_mask(mask, self.dynamics.choices))
                 _, reward, terminated, truncated, infos = env.step(action)
                 row[0] += float(reward)
                 row[1] += 1
@@ -456,6 +461,18 @@ class Comparison:
                     return None
             rows.append(row)
         return np.array(rows)
+
+
+def split_mask(mask: Any, choices: tuple[int, ...]) -> Any:
+    """Return a mask as `sample` of a space of Gymnasium's takes it, int8.
+
+    That is an array of a `Discrete`, and of a `MultiDiscrete` with these choices a tuple of arrays.
+    None, and such a tuple, are returned as they are.
+    """
+    if mask is None or isinstance(mask, tuple):
+        return mask
+    array = np.asarray(mask).astype(np.int8)
+    return tuple(np.split(array, np.cumsum(choices)[:-1])) if choices else array
 
 
 def _start(space: Any) -> Any:

@@ -294,7 +294,7 @@ def _run_batch(dynamics: Dynamics, seeds: list[int], actions: Array) -> Array:
     results = [_start(env.engine, seeds).T]
     for chosen in actions:
         if dynamics.action_mask:
-            chosen = _allow(chosen, env.action_masks())
+            chosen = _allow(chosen, env.action_masks(), dynamics.choices)
         observations, rewards, terminated, *_ = env.step(chosen)
         results.append(np.column_stack([_flat(observations), rewards, terminated]))
     results.append(dynamics.state.rows_as_numbers(env.engine.get_state()))
@@ -356,17 +356,20 @@ def _floats_of(value: Any) -> Array:
     return np.concatenate([np.zeros(0), *map(_floats_of, items)])
 
 
-def _allow(actions: Array, masks: Any) -> Array:
-    """Return actions (n,) of which those that masks (n, num_actions) forbid are replaced.
+def _allow(actions: Array, masks: Any, choices: tuple[int, ...]) -> Array:
+    """Return actions (n,) or (n, numbers) of which those that masks (n, any) forbid are replaced.
 
     Each is replaced by the next one that is allowed, cyclically; where nothing is allowed, as after
-    the end of an episode, it stays.
+    the end of an episode, it stays. `choices` are those of each number; () of an action that is
+    one.
     """
-    count = masks.shape[1]
-    candidates = (actions[:, None] + np.arange(count)) % count
-    first_allowed = np.argmax(np.take_along_axis(masks, candidates, axis=1), axis=1)
-    allowed: Array = np.take_along_axis(candidates, first_allowed[:, None], axis=1)[:, 0]
-    return allowed
+    counts, allowed = choices or (masks.shape[1],), actions.reshape(len(actions), -1).copy()
+    parts = np.split(masks, np.cumsum(counts)[:-1], axis=1)
+    for j, (count, part) in enumerate(zip(counts, parts, strict=True)):
+        candidates = (allowed[:, j, None] + np.arange(count)) % count
+        first_allowed = np.argmax(np.take_along_axis(part, candidates, axis=1), axis=1)
+        allowed[:, j] = np.take_along_axis(candidates, first_allowed[:, None], axis=1)[:, 0]
+    return allowed.reshape(actions.shape)
 
 
 def _nearby(plain: Any, inputs: Any, distance: float, rng: np.random.Generator) -> Iterable[Array]:

@@ -23,7 +23,13 @@ from rlcpu.envs.contract.scales import (
     names_of_numbers,
     scaling_by_bounds,
 )
-from rlcpu.envs.contract.trial import call_function, check_result, draw_numbers, outside
+from rlcpu.envs.contract.trial import (
+    allowed_choices,
+    call_function,
+    check_result,
+    draw_numbers,
+    outside,
+)
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.layout import arrays
 from rlcpu.envs.layout.arrays import State, fields_of
@@ -159,10 +165,11 @@ class Player:
             return None
         if self.dynamics.action_mask:
             mask = self._call("action_mask", state, params)
-            if mask is not None and not any(mask):
+            if mask is None:
+                return None
+            if not all(allowed_choices(self.dynamics, mask)):
                 message = f"action_mask({plain_value(state)}) allows nothing: expected one action"
                 self.note("error", f"{message}, or the end of the episode", "empty mask")
-            if not any(mask or ()):
                 return None
         if self._policy is None:
             return ChosenAction(observation, mask, sample_action(self.dynamics, rng, mask))
@@ -324,11 +331,12 @@ def _comparable(value: Any) -> Any:
 def sample_action(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None) -> Any:
     """Draw an action that the mask allows; one number in eleven of a `Box` is one of its bounds."""
     space = dynamics.action_space
-    if isinstance(space, Discrete):
-        chosen = np.arange(space.n) if mask is None else np.flatnonzero(mask)
-        return int(chosen[rng.integers(len(chosen))])
-    if isinstance(space, MultiDiscrete):
-        return tuple(rng.integers(space.nvec).tolist())
+    if not isinstance(space, Box):
+        mask = (True,) * dynamics.num_choices if mask is None else mask
+        chosen = tuple(
+            numbers[rng.integers(len(numbers))] for numbers in allowed_choices(dynamics, mask)
+        )
+        return chosen if dynamics.choices else chosen[0]
     low, high = np.clip(space.low, -1e3, 1e3), np.clip(space.high, -1e3, 1e3)
     share = rng.uniform(-0.05, 1.05, low.shape).clip(0.0, 1.0)
     return tuple((low + share * (high - low)).astype(np.float32).tolist())
@@ -343,7 +351,8 @@ def _chosen(dynamics: Dynamics, policy: Callable[[Any], Any], observation: Any, 
     space, action = dynamics.action_space, policy(observation)
     array, kinds = np.asarray(action), "iuf" if isinstance(dynamics.action_space, Box) else "iu"
     is_action = array.dtype.kind in kinds and space.contains(array.astype(space.dtype))
-    if not is_action or (mask is not None and not mask[int(array)]):
+    begins = np.cumsum((0, *dynamics.choices[:-1]))  # of the choices of each number in the mask
+    if not is_action or (mask is not None and not np.array(mask)[begins + array].all()):
         allowed = "" if mask is None else f" that action_mask allows, {mask}"
         raise ValueError(
             f"policy({observation!r}) returned {action!r}: expected an action of {space}{allowed}"

@@ -106,11 +106,12 @@ class Dynamics:
             (state, action, params, rng) or, with `step_draws`, (state, action, params, uniforms).
         reset: (rng, params) or (uniforms, params) -> state.
         observe: (state, params) -> observation; by default the state itself.
-        action_mask: (state, params) -> a tuple of one bool for each action of a `Discrete`, which
-            says whether a policy may choose it in this state; None if it may always choose any. Of
-            many actions it is (state, params, out) and writes into an array of bools, all False:
-            `out[k] = state.heights[k] < 6`. It has to allow one action at least, unless the episode
-            has ended. `VectorEnv.step` itself takes all actions.
+        action_mask: (state, params) -> a tuple of one bool for each action of a `Discrete`, or for
+            each choice of each number of a `MultiDiscrete`, one number after the other, which says
+            whether a policy may choose it in this state; None if it may always choose any. Of many
+            actions it is (state, params, out) and writes into an array of bools, all False:
+            `out[k] = state.heights[k] < 6`. It has to allow one action at least, or one choice of
+            each number, unless the episode has ended. `VectorEnv.step` itself takes all actions.
         observation_space: one environment's: a float32 `Box`, (observation_size,), `Discrete(n)`,
             `MultiBinary((planes, rows, columns))`, or a `Dict` of parts.
         action_space: one environment's: `Discrete(n)`, `MultiDiscrete`, of which an action is a
@@ -432,9 +433,14 @@ class Dynamics:
         return int(self.action_space.n) if isinstance(self.action_space, Discrete) else 0
 
     @property
+    def num_choices(self) -> int:
+        """Return the choices of a `Discrete`, or of all numbers of a `MultiDiscrete`; or 0."""
+        return sum(self.choices) or self.num_actions
+
+    @property
     def num_masked(self) -> int:
-        """Return how many actions a mask tells of: all of them, or 0 without `action_mask`."""
-        return self.num_actions if self.action_mask else 0
+        """Return of how many choices a mask tells: of all, or 0 without `action_mask`."""
+        return self.num_choices if self.action_mask else 0
 
     def with_params(self, **params: Any) -> Dynamics:
         """Return the environment with other parameters.

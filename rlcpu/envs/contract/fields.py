@@ -62,10 +62,10 @@ def check_spaces(dynamics: Dynamics) -> None:
     """Raise TypeError or ValueError for spaces that kernels do not know."""
     _check_observation_space(dynamics)
     _check_action_space(dynamics)
-    if dynamics.action_mask is not None and not isinstance(dynamics.action_space, Discrete):
+    if dynamics.action_mask is not None and not dynamics.is_discrete:
         raise TypeError(
             f"{dynamics.id}: action_mask={dynamics.action_mask!r} has to be None with "
-            f"action_space={dynamics.action_space!r}: masks are for Discrete"
+            f"action_space={dynamics.action_space!r}: masks are for Discrete and MultiDiscrete"
         )
 
 

@@ -202,6 +202,41 @@ def uniform_allowed(size: int) -> Callable[..., Any]:
     return define(source, i32=np.int32, zero=np.int32(0), log=math.log)
 
 
+@functools.cache
+def uniform_allowed_choices(choices: tuple[int, ...], loops: bool) -> Callable[..., Any]:
+    """Make a scalar policy that draws each number of an action from its allowed choices.
+
+    `choices` says how many each number has. With `loops` it takes arrays, and writes the action to
+    the last one. The lines for choices (2, 3) without are
+
+        a0, l0, _ = draw0((), (), (uniforms[0],), (mask[0], mask[1], ))
+        a1, l1, _ = draw1((), (), (uniforms[1],), (mask[2], mask[3], mask[4], ))
+        return (a0, a1, ), l0 + l1, 0.0
+    """
+    if loops:
+        ends, draw = np.cumsum(choices), loop_uniform_allowed
+
+        def act(observation, params, uniforms, mask, numbers):
+            begin, log_prob = 0, 0.0
+            for j in range(len(numbers)):
+                number, log_prob_of_one, _ = draw((), (), (uniforms[j],), mask[begin : ends[j]])
+                numbers[j] = number
+                log_prob += log_prob_of_one
+                begin = ends[j]
+            return log_prob, 0.0
+
+        return act
+    lines, begin = [], 0
+    for j, count in enumerate(choices):
+        mask = "".join(f"mask[{begin + k}], " for k in range(count))
+        lines.append(f"a{j}, l{j}, _ = draw{j}((), (), (uniforms[{j}],), ({mask}))")
+        begin += count
+    numbers = "".join(f"a{j}, " for j in range(len(choices)))
+    lines.append(f"return ({numbers}), {' + '.join(f'l{j}' for j in range(len(choices)))}, 0.0")
+    source = "\n    ".join(["def act(observation, params, uniforms, mask):", *lines])
+    return define(source, **{f"draw{j}": uniform_allowed(n) for j, n in enumerate(choices)})
+
+
 def loop_uniform_allowed(observation, params, uniforms, mask):
     """Draw one of the allowed actions; see `uniform_allowed`."""
     count, before, action = 0.0, 0.0, np.int32(0)
@@ -269,6 +304,9 @@ class Uniform:
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """Return the scalar function that draws from the action space, and facts of it."""
         size = dynamics.action_size
+        if dynamics.num_masked and dynamics.choices:
+            act, loop = (uniform_allowed_choices(dynamics.choices, k) for k in (False, True))
+            return PolicyCode(act, loop_act=loop, draws=size, masked=True)
         if dynamics.num_masked:
             act, loop = uniform_allowed(dynamics.num_actions), loop_uniform_allowed
             return PolicyCode(act, loop_act=loop, draws=1, masked=True)
@@ -282,8 +320,10 @@ class Uniform:
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """Return the params of the function of `code`, which describes them."""
-        space, params = dynamics.action_space, np.zeros(0)  # none of `uniform_allowed`
-        if isinstance(space, Discrete) and not dynamics.num_masked:
+        space, params = dynamics.action_space, np.zeros(0)
+        if dynamics.num_masked:
+            pass  # `uniform_allowed` and `uniform_allowed_choices` have none
+        elif isinstance(space, Discrete):
             params = np.array([space.n, -math.log(space.n)])
         elif isinstance(space, MultiDiscrete):
             params = np.append(space.nvec, -np.log(space.nvec).sum())

@@ -11,12 +11,12 @@ import copy
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, MultiDiscrete
+from gymnasium.spaces import Box, Dict
 from numba import types as nbtypes
 
 from rlcpu.envs.contract.fields import arguments_of, as_whole, int_names, is_bool, params_of
@@ -238,8 +238,8 @@ def mask_of(dynamics: Dynamics, state: Any, params: Any) -> tuple[bool, ...]:
 
 
 def _check_mask(dynamics: Dynamics, mask: Any) -> None:
-    """Raise TypeError or ValueError unless `mask` is a tuple of one bool for each action."""
-    count = dynamics.num_actions
+    """Raise TypeError or ValueError unless `mask` is a tuple of one bool for each choice."""
+    count = dynamics.num_masked
     wanted = f"{dynamics.id}: action_mask has to return a tuple of {count} bools (True, not 1)"
     if not isinstance(mask, tuple) or not all(map(is_bool, mask)):
         raise TypeError(f"{wanted}; returned {mask!r}")
@@ -256,25 +256,30 @@ def _check_mask(dynamics: Dynamics, mask: Any) -> None:
 def _trial_action(
     dynamics: Dynamics, state: Any, params: Any, num_steps: int, takes_last: bool
 ) -> Any:
-    """Return the first or last allowed action of a `Discrete`, the lowest or highest of others.
+    """Return the first or last allowed choices, or the lowest or highest numbers of a `Box`.
 
     The state was reached after `num_steps`. Raises ValueError if no action is allowed there.
     """
     space = dynamics.action_space
-    if isinstance(space, MultiDiscrete):
-        return tuple(count - 1 if takes_last else 0 for count in dynamics.choices)
     if isinstance(space, Box):
         bounds = space.high if takes_last else space.low  # which may be infinite
         return tuple(map(float, np.clip(bounds, -1e3, 1e3)))
     has_mask = dynamics.action_mask is not None
-    mask = mask_of(dynamics, state, params) if has_mask else (True,) * dynamics.num_actions
-    allowed = np.flatnonzero(mask)
-    if len(allowed) == 0:
+    mask = mask_of(dynamics, state, params) if has_mask else (True,) * dynamics.num_choices
+    allowed = allowed_choices(dynamics, mask)
+    if not all(allowed):
         raise ValueError(
             f"{dynamics.id}: action_mask allows nothing in step {num_steps} of an episode, for "
             f"state={state!r}: expected one action at least"
         )
-    return int(allowed[-1 if takes_last else 0])
+    action = tuple(numbers[-1 if takes_last else 0] for numbers in allowed)
+    return action if dynamics.choices else action[0]
+
+
+def allowed_choices(dynamics: Dynamics, mask: Sequence[bool]) -> list[list[int]]:
+    """Return the allowed choices of each number of a `MultiDiscrete`, or of the one `Discrete`."""
+    ends = np.cumsum(dynamics.choices or (dynamics.num_actions,))
+    return [np.flatnonzero(part).tolist() for part in np.split(np.array(mask), ends[:-1])]
 
 
 def call_function(
@@ -340,7 +345,7 @@ def _written_observation(dynamics: Dynamics, observe: Any, state: Any, params: A
 
 def _written_mask(dynamics: Dynamics, mask: Any, state: Any, params: Any) -> tuple[bool, ...]:
     """Return the action mask that a function writes."""
-    out = np.zeros(dynamics.num_actions, np.bool_)
+    out = np.zeros(dynamics.num_masked, np.bool_)
     _refuse_result(dynamics, "action_mask", "out", mask(state, params, out))
     return tuple(out.tolist())
 

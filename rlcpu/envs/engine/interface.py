@@ -36,6 +36,8 @@ class Interface(NamedTuple):
     is_whole: bool
     #: Row of an observation where its action mask begins; 0 without masks.
     mask_row: int
+    #: Choices of which the mask tells; 0 where the policy does not ask for it.
+    num_masked: int
     #: Whether the policy acts in loops, see `rlcpu.envs.acting.choices`.
     loops: bool
     #: Whether a user's policy gets the mask as an array of bools, as `action_mask` writes it.
@@ -76,6 +78,7 @@ def interface_of(env: Structure, policy: PolicyCode) -> Interface:
         num_actions=env.num_actions,
         is_whole=is_whole(env),
         mask_row=rows if policy.masked else 0,
+        num_masked=env.num_masked if policy.masked else 0,
         loops=has_loops and _has_many_actions(env),
         mask_is_array=policy.masked and not has_loops and env.writes_mask,
         kind=kind,

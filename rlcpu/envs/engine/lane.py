@@ -195,10 +195,10 @@ def make_mask_of(env: Structure, dtype: type) -> Callable[..., Any]:
     """
     user_mask: Any = user_functions(env, dtype).get("action_mask")
     if env.writes_mask:
-        return make_pack_written(user_mask, env.num_actions)
-    pack_mask = make_pack(env.num_actions)
+        return make_pack_written(user_mask, env.num_masked, env.choices)
+    pack_mask = make_pack(env.num_masked, env.choices)
     # A mask of many actions is most of a kernel's code, and a kernel observes in three places.
-    share_code = outline if env.num_actions > UNROLLED else inline_source
+    share_code = outline if env.num_masked > UNROLLED else inline_source
 
     @share_code
     def mask_of(state, params):

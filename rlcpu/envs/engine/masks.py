@@ -1,10 +1,13 @@
 """Action masks: which actions are allowed in a state, as bits behind an observation.
 
-`Dynamics.action_mask` returns a mask as a tuple of one bool for each action of a `Discrete`, or
-writes them into an array. Kernels keep it as whole numbers of 32 bits, "words": action k is bit
-`k % 32` of word `k // 32`. A word is one more float32 row, behind the rows of the observation,
-which has its bits. So whatever shows or keeps an observation shows or keeps its mask, and an
-environment without a mask has no such rows.
+`Dynamics.action_mask` returns a mask as a tuple of one bool for each action of a `Discrete`, or for
+each choice of each number of a `MultiDiscrete`, or writes them into an array. Kernels keep it as
+whole numbers of 32 bits, "words": action k is bit `k % 32` of word `k // 32`. A word is one more
+float32 row, behind the rows of the observation, which has its bits. So whatever shows or keeps an
+observation shows or keeps its mask, and an environment without a mask has no such rows.
+
+A mask in which one number of a `MultiDiscrete` has no choice allows no action: it is kept as zeros.
+So a mask that allows nothing has no bit set, whatever the actions.
 """
 
 from __future__ import annotations
@@ -37,12 +40,14 @@ def mask_rows(count: int) -> int:
 
 
 @functools.cache
-def make_pack(count: int) -> Any:
+def make_pack(count: int, choices: tuple[int, ...] = ()) -> Any:
     """Make an intrinsic: a tuple of `count` bools -> the tuple of float32 rows that hold them.
 
-    As Python, the packing of 2,000 actions takes a minute to compile.
+    `choices` are those of each number of a `MultiDiscrete`; () of a `Discrete`. As Python, the
+    packing of 2,000 actions takes a minute to compile.
     """
     kind = types.UniTuple(types.float32, mask_rows(count))
+    ends = set(np.cumsum(choices).tolist())
 
     @intrinsic
     def pack(typing_context, mask):
@@ -51,12 +56,19 @@ def make_pack(count: int) -> Any:
         def generate(context, builder, signature, args):
             """Emit the words, bit by bit, and their view as float32."""
             words = [ir.Constant(_WORD, 0)] * kind.count
+            nothing, allows, any_choice = ir.Constant(_WORD, 0), None, None
             for k in range(count):
                 bit = context.cast(
                     builder, builder.extract_value(args[0], k), mask[k], types.boolean
                 )
+                any_choice = bit if any_choice is None else builder.or_(any_choice, bit)
+                if k + 1 in ends:  # the last choice of a number
+                    allows = any_choice if allows is None else builder.and_(allows, any_choice)
+                    any_choice = None
                 bit_in_word = builder.shl(builder.zext(bit, _WORD), ir.Constant(_WORD, k % BITS))
                 words[k // BITS] = builder.or_(words[k // BITS], bit_in_word)
+            if allows is not None:
+                words = [builder.select(allows, word, nothing) for word in words]
             rows = [builder.bitcast(word, ir.FloatType()) for word in words]
             return context.make_tuple(builder, kind, rows)
 
@@ -93,7 +105,7 @@ def write_mask(rows, first, stride, mask):
 
 
 @functools.cache
-def make_pack_written(write: Any, count: int) -> Callable[..., Any]:
+def make_pack_written(write: Any, count: int, choices: tuple[int, ...]) -> Callable[..., Any]:
     """Make (state, params) -> the rows, as of `make_pack`, of a mask that `write` writes.
 
     `write`, a compiled function, is (state, params, out), where `out` are `count` bools on the
@@ -103,17 +115,24 @@ def make_pack_written(write: Any, count: int) -> Callable[..., Any]:
     num_words = mask_rows(count)
     zeros, load = make_stack_zeros(num_words * BITS), load_rows(num_words, ANY)
     like_bool, like_byte, like_word, like_row = np.bool_(0), u8(0), u32(0), np.float32(0)
+    ends = np.cumsum((0, *choices))
 
     @outline
     def pack_written(state, params):
         place = zeros()
         write(state, params, array_at(place, (count,), like_bool))
         bools, words = pointer_to(place, like_byte), pointer_to(place, like_word)
+        allows = u32(1)
+        for j in range(ends.size - 1):
+            any_choice = u32(0)
+            for k in range(ends[j], ends[j + 1]):
+                any_choice |= u32(bools[k])
+            allows &= any_choice
         for w in range(num_words):
             word = u32(0)
             for k in range(BITS):
                 word |= u32(bools[w * BITS + k]) << u32(k)
-            words[w] = word
+            words[w] = word * allows
         return load(pointer_to(place, like_row), 1, 0)
 
     return pack_written
@@ -153,24 +172,55 @@ def masks_of(rows: Array, count: int) -> Array:
     return np.moveaxis(masks, 0, -1)
 
 
-def pack_masks(masks: Array) -> Array:
-    """Return the rows (n, mask rows) float32 that hold masks (n, count) bool."""
+def find_usable(masks: Array, choices: tuple[int, ...]) -> Array:
+    """Tell which masks (n, count) bool allow an action, (n,) bool.
+
+    `choices` are those of each number of a `MultiDiscrete`, of which each needs one; () of a
+    `Discrete`.
+    """
+    begins = np.cumsum((0, *choices[:-1]))
+    has_choice = np.logical_or.reduceat(masks, begins, axis=1)
+    return np.asarray(has_choice.all(axis=1))
+
+
+def pack_masks(masks: Array, choices: tuple[int, ...] = ()) -> Array:
+    """Return the rows (n, mask rows) float32 that hold masks (n, count) bool; see `find_usable`."""
     n, count = masks.shape
     bits = np.zeros((n, mask_rows(count) * BITS), np.bool_)
-    bits[:, :count] = masks
+    bits[:, :count] = masks & find_usable(masks, choices)[:, None]
     packed: Array = np.packbits(bits, axis=1, bitorder="little").view("<u4")
     return packed.astype(np.uint32, copy=False).view(np.float32)
 
 
-def masks_of_infos(infos: Any, count: int, over: Array) -> Array:
+def join_masks(name: str, masks: Any, choices: tuple[int, ...]) -> Array:
+    """Return masks as one array, also where there is a tuple of an array for each number.
+
+    Gymnasium's `MultiDiscrete.sample` takes such tuples, of arrays (..., number of choices).
+    `choices` are those of each number; () of a `Discrete`. Arrays of other sizes, which make no
+    array together, raise ValueError, in which `name` is that of the masks.
+    """
+    if isinstance(masks, tuple | list) and len(masks) == len(choices):
+        arrays = list(map(np.asarray, masks))
+        if all(each.shape[-1:] == (n,) for each, n in zip(arrays, choices, strict=True)):
+            return np.concatenate(arrays, axis=-1)
+    try:
+        return np.asarray(masks)
+    except ValueError:
+        expected = f"one array, or arrays of {choices} choices"
+        raise ValueError(f"{name} has arrays of other sizes: expected {expected}") from None
+
+
+def masks_of_infos(infos: Any, count: int, choices: tuple[int, ...], over: Array) -> Array:
     """Return the action masks in a vector environment's infos, (n, count) bool.
 
     Where an environment has no mask, it is False.
 
     Args:
         infos: Gymnasium's, with `action_mask` of each environment, and `_action_mask`, which says
-            whether it has one; all have one where that is left out.
-        count: of actions.
+            whether it has one; all have one where that is left out. A mask of several numbers is
+            flat, or a tuple of an array for each number.
+        count: of choices, of all numbers.
+        choices: of each number of a `MultiDiscrete`; () of a `Discrete`.
         over: (n,) bool, environments whose episode is over: their masks may be missing or allow
             nothing.
 
@@ -179,16 +229,18 @@ def masks_of_infos(infos: Any, count: int, over: Array) -> Array:
     """
     masks = np.zeros((len(over), count), np.bool_)
     reported: Any = infos.get("action_mask", ())
+    if isinstance(reported, tuple):
+        reported = join_masks('infos["action_mask"]', reported, choices)
     envs_with_mask = np.flatnonzero(infos.get("_action_mask", np.ones(len(reported), np.bool_)))
     for i in envs_with_mask:
-        mask = np.asarray(reported[i])
+        mask = join_masks(f'infos["action_mask"][{i}]', reported[i], choices)
         if mask.shape != (count,) or mask.dtype.kind not in "biu":
             raise ValueError(
                 f'infos["action_mask"][{i}] is {mask.dtype} of shape {mask.shape}, expected '
                 f"zeros and ones of ({count},),"
             )
         masks[i] = mask != 0
-    envs_at_fault = np.flatnonzero(~masks.any(axis=1) & ~over)
+    envs_at_fault = np.flatnonzero(~find_usable(masks, choices) & ~over)
     if envs_at_fault.size:
         fault = "allows nothing in" if envs_at_fault[0] in envs_with_mask else "lacks"
         raise ValueError(

@@ -54,7 +54,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self._ended, self._warned = True, False  # there is no episode yet
         view = self._batch.view
         # Whether the engine's numbers of the environment are an observation as they are.
-        self._is_plain = view.kind == "floats" and len(view.size) == 1
+        self._is_plain = view.kind == "floats" and len(view.size) == 1 and not view.num_masked
         self._has_infos = self.dynamics.num_masked > 0 or self._batch.engine.has_infos
         self._num_actions = self.dynamics.num_actions
         self._single: Any = None  # made, with its kernel, by the first step

@@ -61,6 +61,8 @@ class Structure(NamedTuple):
     num_actions: int
     #: Of each number of a `MultiDiscrete` action; () for other actions.
     choices: tuple[int, ...]
+    #: Choices of which a mask tells; 0 without one.
+    num_masked: int
     #: How many `uniforms` the functions take; None for an `Rng`.
     reset_draws: int | None
     step_draws: int | None
@@ -100,7 +102,7 @@ class Structure(NamedTuple):
     @property
     def shown_rows(self) -> int:
         """Return how many rows hold an observation and, behind it, its action mask."""
-        return self.observation_rows + (mask_rows(self.num_actions) if self.action_mask else 0)
+        return self.observation_rows + mask_rows(self.num_masked)
 
     @property
     def num_draws(self) -> int:

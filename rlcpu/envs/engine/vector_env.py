@@ -99,7 +99,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     every returned array is new. Observations of a `Dict` are a dict of arrays, (num_envs, ...) each
     of its own dtype, which share one memory. Where the dynamics have an `action_mask`, the infos of
     `reset` and `step` hold "action_mask", (num_envs, num_actions) int8: 1 for each action that is
-    allowed in the state that the observation shows.
+    allowed in the state that the observation shows; of a `MultiDiscrete` for each choice of its
+    first number, then of the next ones (numpy.split takes them apart).
 
     With `device="cuda"` arrays are CuPy's, on an NVIDIA GPU, and
 

@@ -289,10 +289,11 @@ class GymnasiumEngine(Engine):
             return rows
         over = np.zeros(self.num_envs, np.bool_) if over is None else over
         try:
-            masks = masks_of_infos(infos, self.view.num_masked, over)
+            choices = self.dynamics.choices
+            masks = masks_of_infos(infos, self.view.num_masked, choices, over)
         except ValueError as error:
             raise ValueError(f"{self.dynamics.id}: {error} {moment.where}") from None
-        return np.concatenate((rows, pack_masks(masks)), axis=1)
+        return np.concatenate((rows, pack_masks(masks, choices)), axis=1)
 
     def _observation_rows(self, observations: Any, moment: Moment) -> Array:
         """Return observations, without action masks, as (N, rows) float32; see `_rows`."""

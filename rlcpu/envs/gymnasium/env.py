@@ -31,8 +31,9 @@ class GymnasiumEnv(VectorEnv):
     Agents make one of what they are given; make it yourself to name an autoreset mode. Episodes
     follow each other as in our own environments, whatever the mode: no reset is learnt from, and
     what a truncated episode led to is what its value is estimated of. Where the infos of a reset
-    hold `action_mask`, a number for each action of a `Discrete` as Gymnasium's Taxi gives them,
-    those of every step have to, and policies choose among the allowed actions.
+    hold `action_mask`, a number for each action of a `Discrete` as Gymnasium's Taxi gives them, or
+    for each choice of a `MultiDiscrete` (one array, or one for each of its numbers), those of every
+    step have to, and policies choose among the allowed actions.
 
     Args:
         env: a `gymnasium.vector.VectorEnv`, or a `gymnasium.Env`. Observations: a `Box`,

@@ -71,7 +71,11 @@ class GymnasiumRunner(Runner):
         if act is not None and reads_argument(act, 0) and engine.view.kind != "choice":
             num_inputs = engine.view.num_inputs
         self._kernel = make_choose_kernel(
-            self._code, dynamics.num_actions, dynamics.action_size, num_inputs
+            self._code,
+            dynamics.num_actions,
+            dynamics.action_size,
+            dynamics.num_masked,
+            num_inputs,
         )
         self._drawn = np.empty(self._code.draws, np.float32)  # for the kernel
         self._mark, self.state_size = mark_of(policy), self._arrays.state_size
@@ -248,7 +252,7 @@ def _store_steps_ahead(ahead: Any, tables: dict[str, Array]) -> Array:
 
 @functools.cache
 def make_choose_kernel(
-    policy: PolicyCode, num_actions: int, action_size: int, num_inputs: int
+    policy: PolicyCode, num_actions: int, action_size: int, num_masked: int, num_inputs: int
 ) -> Any:
     """Make the kernel that draws the actions of all environments.
 
@@ -265,8 +269,8 @@ def make_choose_kernel(
         act = head(policy.outputs, policy.masked, loops=True)
         return _make_choose_by_head(act, policy.masked, action_size > 0)
     if policy.loop_act is not None:
-        return _make_choose_by_loops(policy.loop_act, policy.masked)
-    return _make_choose_by_tuples(policy, num_actions, action_size, num_inputs)
+        return _make_choose_by_loops(policy.loop_act, policy.masked, action_size > 0)
+    return _make_choose_by_tuples(policy, num_actions, action_size, num_masked, num_inputs)
 
 
 @functools.cache
@@ -282,7 +286,9 @@ def _make_choose_by_head(act: Callable[..., Any], masked: bool, is_list: bool) -
         for i in range(keys.size):
             draw(*mix_key(keys[i], clock[0]), 0, drawn)
             # Only the call that the policy's kind takes is compiled: both flags are constants.
-            if is_list:
+            if is_list and masked:
+                log_probs[i] = act(inputs[i], drawn, params, greedy, masks[i], actions[i])
+            elif is_list:
                 log_probs[i] = act(inputs[i], drawn, params, greedy, actions[i])
             elif masked:
                 choice = act(inputs[i], drawn, params, greedy, masks[i])
@@ -294,15 +300,18 @@ def _make_choose_by_head(act: Callable[..., Any], masked: bool, is_list: bool) -
 
 
 @functools.cache
-def _make_choose_by_loops(act: Callable[..., Any], masked: bool) -> Any:
-    """Make `make_choose_kernel`'s kernel of a scalar policy's form with loops."""
+def _make_choose_by_loops(act: Callable[..., Any], masked: bool, is_list: bool) -> Any:
+    """Make `make_choose_kernel`'s kernel of a scalar policy's form with loops; see above."""
     act, draw = specialise(act, np.float32), make_draw_many(np.float32)
 
     @kernel(subject="policies")
     def choose(inputs, keys, clock, params, greedy, masks, drawn, actions, log_probs, values):
         for i in range(keys.size):
             draw(*mix_key(keys[i], clock[0]), 0, drawn)
-            if masked:
+            if masked and is_list:
+                taken = act(inputs[i], params, drawn, masks[i], actions[i])
+                log_probs[i], values[i] = taken
+            elif masked:
                 actions[i, 0], log_probs[i], values[i] = act(inputs[i], params, drawn, masks[i])
             else:
                 log_probs[i], values[i] = act(inputs[i], params, drawn, actions[i])
@@ -311,18 +320,19 @@ def _make_choose_by_loops(act: Callable[..., Any], masked: bool) -> Any:
 
 
 def _make_choose_by_tuples(
-    policy: PolicyCode, num_actions: int, action_size: int, num_inputs: int
+    policy: PolicyCode, num_actions: int, action_size: int, num_masked: int, num_inputs: int
 ) -> Any:
     """Make `make_choose_kernel`'s kernel of a scalar policy, whose function takes tuples."""
     assert policy.act is not None
     act: Any = specialise(policy.act, np.float32)
-    masked, mask_of = policy.masked, tuple_of(None, num_actions)
+    masked, mask_of = policy.masked, tuple_of(None, num_masked)
     draw_uniforms = uniforms(policy.draws, 0, np.float32)
     load = tuple_of(None, num_inputs) if num_inputs else inline(lambda row: row[0])
     unpack = tuple_of(policy.params_type, policy.num_params)
     lines = "; ".join(f"row[{k}] = action[{k}]" for k in range(action_size)) or "row[0] = action"
     write_action = inline(define(f"def write_action(row, action): {lines}"))
 
+    # Of a `MultiDiscrete` no number says how many choices it has.
     space = Actions(action_size, num_actions > 0, (num_actions,) if num_actions else ())
 
     @kernel(subject="policies", check=lambda: check_act(act, space))

@@ -77,8 +77,8 @@ class GymnasiumTask(Dynamics):
 
     @property
     def num_masked(self) -> int:
-        """Return how many actions have a mask; see `Dynamics.num_masked`."""
-        return self.num_actions if self.is_masked else 0
+        """Return of how many choices a mask tells; see `Dynamics.num_masked`."""
+        return self.num_choices if self.is_masked else 0
 
     def policy_observations(self, observations: Any) -> Any:
         """Return observations of the environment as policies take them."""
@@ -153,7 +153,7 @@ def find_task(id: str, **options: Any) -> GymnasiumTask:
         make = functools.partial(gymnasium.make_vec, id, **options)
         spaces = env.single_observation_space, env.single_action_space
         task = GymnasiumTask(name, *spaces, make=make, spec=spec)
-        if not task.num_actions:
+        if not task.num_choices:
             return task
         try:
             _, infos = env.reset()
@@ -166,11 +166,10 @@ def has_masks(task: GymnasiumTask, infos: Any) -> bool:
     """Tell whether policies heed the action masks in infos of a reset; log a warning if not."""
     if "action_mask" not in infos:
         return False
-    if not task.num_actions:
-        logger.warning(
-            'infos["action_mask"] of %s is not heeded: masks are those of a Discrete', task.id
-        )
-    return task.num_actions > 0
+    if not task.num_choices:
+        expected = "masks are those of a Discrete or MultiDiscrete"
+        logger.warning('infos["action_mask"] of %s is not heeded: %s', task.id, expected)
+    return task.num_choices > 0
 
 
 def describe(env: Any) -> tuple[str, Any]:

@@ -55,6 +55,7 @@ def make_policy(code: PolicyCode, action_size: int, observation_size: int) -> Ta
         num_actions=0,
         is_whole=False,
         mask_row=0,
+        num_masked=0,
         loops=False,
         mask_is_array=False,
         kind="floats",

@@ -464,7 +464,8 @@ def _describe(program: ExportedPolicy) -> str:
     if not head.choices:
         return f"writes an action, {head.size} numbers within their bounds."
     if head.is_list:
-        return f"writes an action, {len(head.choices)} choices."
+        says = f"writes an action, {len(head.choices)} choices"
+        return f"{says}, whose numbers in `allowed` are not 0." if masked else f"{says}."
     says = f"returns an action, 0 to {head.size - 1}"
     return f"{says}, whose number in `allowed` is not 0." if masked else f"{says}."
 
@@ -560,7 +561,8 @@ def _act(program: ExportedPolicy, signature: str, name: str) -> str:
     elif head.is_list:
         first = 0
         for k, count in enumerate(head.choices):
-            lines.append(f"action[{k}] = largest(outputs + {first}, {count});")
+            mask = f"allowed + {first}, " if program.is_masked else ""
+            lines.append(f"action[{k}] = largest(outputs + {first}, {mask}{count});")
             first += count
     else:
         mask = "allowed, " if program.is_masked else ""
@@ -571,8 +573,8 @@ def _act(program: ExportedPolicy, signature: str, name: str) -> str:
 def _print_action(program: ExportedPolicy, name: str, action_size: int) -> str:
     """Return the lines of C's `main` that act and print the action, a number or a list of them."""
     head, arguments = program.head, "observation, state" if program.state_size else "observation"
+    arguments += ", allowed" if program.is_masked else ""
     if not head.is_list:
-        arguments += ", allowed" if program.is_masked else ""
         return f'printf("%d", {name}_act({arguments}));'
     format, cast = ("%d", "") if head.choices else ("%.9g", "(double)")
     return (

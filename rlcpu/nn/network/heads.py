@@ -6,8 +6,8 @@ Acting is one scalar function, which rollouts compile into their kernels,
 
 with the outputs of one observation, random numbers in [0, 1), the network's free parameters, and
 whether to take the most likely action in place of drawing one. The masked form of a head, which
-environments with action masks need, takes as a fifth argument which actions are allowed. An action
-of several numbers is a tuple.
+environments with action masks need, takes as a fifth argument which actions are allowed: of several
+numbers the choices of all, one number after the other. An action of several numbers is a tuple.
 
 In that form each action, and each number of an action, has lines of its own, which compile in
 vectors of environments, and take the longer to compile the more they are: beyond `UNROLLED` of them
@@ -15,6 +15,8 @@ vectors of environments, and take the longer to compile the more they are: beyon
 numbers to one:
 
     act(outputs, uniforms, params, greedy, numbers) -> log_prob
+
+and the mask before `numbers`.
 
 `Head` takes the most likely actions in Python. See `rlcpu.nn.tape.operations` for the other side,
 which learns.
@@ -187,10 +189,11 @@ def loop_largest_allowed(numbers, mask):
 
 
 @functools.cache
-def _act_categoricals(choices: tuple[int, ...]) -> Callable[..., Any]:
+def _act_categoricals(choices: tuple[int, ...], masked: bool) -> Callable[..., Any]:
     """Return `act`, which draws an action from each of several categorical distributions.
 
     Their logits follow each other; `choices` says how many each has. The lines for choices (2, 3)
+    without a mask
 
         a0, l0 = act0((outputs[0], outputs[1], ), (uniforms[0],), params, greedy)
         a1, l1 = act1((outputs[2], outputs[3], outputs[4], ), (uniforms[1],), params, greedy)
@@ -199,29 +202,30 @@ def _act_categoricals(choices: tuple[int, ...]) -> Callable[..., Any]:
     lines, first = [], 0
     for j, count in enumerate(choices):
         logits = "".join(f"outputs[{first + k}], " for k in range(count))
-        lines.append(f"a{j}, l{j} = act{j}(({logits}), (uniforms[{j}],), params, greedy)")
+        mask = "".join(f"mask[{first + k}], " for k in range(count))
+        arguments = f"({logits}), (uniforms[{j}],), params, greedy" + f", ({mask})" * masked
+        lines.append(f"a{j}, l{j} = act{j}({arguments})")
         first += count
     lines.append(return_vector(len(choices)))
-    acts: dict[str, Any] = {f"act{j}": act_categorical(n) for j, n in enumerate(choices)}
-    return define_act(lines, **acts)
+    acts: dict[str, Any] = {f"act{j}": act_categorical(n, masked) for j, n in enumerate(choices)}
+    return define_act(lines, masked, **acts)
 
 
 @functools.cache
-def _loop_categoricals(choices: tuple[int, ...]) -> Callable[..., Any]:
+def _loop_categoricals(choices: tuple[int, ...], masked: bool) -> Callable[..., Any]:
     """Return `_act_categoricals` in its form with loops, see above."""
-    ends, draw = np.cumsum(choices), _loop_categorical
-
-    def act(outputs, uniforms, params, greedy, numbers):
-        begin, log_prob = 0, 0.0
-        for j in range(len(numbers)):
-            end = ends[j]
-            number, log_prob_of_one = draw(outputs[begin:end], (uniforms[j],), params, greedy)
-            numbers[j] = number
-            log_prob += log_prob_of_one
-            begin = end
-        return log_prob
-
-    return act
+    ends, draw = np.cumsum(choices), act_categorical(0, masked, loops=True)
+    source = f"""def act(outputs, uniforms, params, greedy, {"mask, " * masked}numbers):
+    begin, log_prob = 0, 0.0
+    for j in range(len(numbers)):
+        end = ends[j]
+        logits, drawn = outputs[begin:end], (uniforms[j],)
+        number, log_prob_of_one = draw(logits, drawn, params, greedy{", mask[begin:end]" * masked})
+        numbers[j] = number
+        log_prob += log_prob_of_one
+        begin = end
+    return log_prob"""
+    return define(source, ends=ends, draw=draw)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +236,7 @@ class ActCategoricals:
 
     def __call__(self, size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
         """Return the scalar function that acts."""
-        return (_loop_categoricals if loops else _act_categoricals)(self.choices)
+        return (_loop_categoricals if loops else _act_categoricals)(self.choices, masked)
 
 
 # ---------------------------------------------------------------- real numbers

@@ -193,21 +193,26 @@ def categorical(logits: Any, action: Any, allowed: Any = None) -> tuple[Tensor, 
     return take(log_probs, action), entropy(log_probs)
 
 
-def categoricals(logits: Any, actions: Any, choices: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def categoricals(
+    logits: Any, actions: Any, choices: tuple[int, ...], allowed: Any = None
+) -> tuple[Tensor, Tensor]:
     """Sum log-probabilities and entropies of categorical distributions, in order of their logits.
 
     Args:
         logits: of all distributions, one after the other.
         actions: the numbers that were taken.
         choices: how many each distribution has.
+        allowed: not 0 for the choices that can be taken, in the order of the logits.
     """
     log_prob: Any = 0.0
     total_entropy: Any = 0.0
     begin = 0
     for k, count in enumerate(choices):
-        log_prob_k, entropy_k = categorical(logits[begin : begin + count], actions[k])
+        end = begin + count
+        mask = None if allowed is None else allowed[begin:end]
+        log_prob_k, entropy_k = categorical(logits[begin:end], actions[k], mask)
         log_prob, total_entropy = log_prob + log_prob_k, total_entropy + entropy_k
-        begin += count
+        begin = end
     return log_prob, total_entropy
 
 

@@ -32,6 +32,7 @@ from rlcpu.envs.contract.policies import (
     uniform_allowed,
 )
 from rlcpu.envs.contract.scales import scaling_by_bounds
+from rlcpu.envs.engine.masks import find_usable, join_masks
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.rollout.results import Rollout
 from rlcpu.kernels.checks import as_numbers
@@ -430,7 +431,9 @@ def center_and_half(dynamics: Dynamics) -> tuple[Array, Array]:
 
 
 def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:
-    """Check action masks (n, num_actions), and return them as an array of bools, or None.
+    """Check action masks (n, num_choices), and return them as an array of bools, or None.
+
+    Those of several numbers may be a tuple of an array for each.
 
     Raises:
         TypeError: masks are missing where the environment has them, or no bools or whole numbers.
@@ -442,14 +445,14 @@ def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:
                 f'{dynamics.id} has action masks: give action_masks=infos["action_mask"]'
             )
         return None
-    array, count = np.asarray(masks), dynamics.num_actions
+    array, count = join_masks("action_masks", masks, dynamics.choices), dynamics.num_choices
     if array.dtype.kind not in "biu":
         raise TypeError(f"action_masks are of {array.dtype}: expected bools, or zeros and ones")
     if count == 0 or array.ndim not in (1, 2) or array.shape[-1] != count:
-        expected = f"(n, {count})" if count else "None, for masks are those of a Discrete"
+        expected = f"(n, {count})" if count else "None, for real numbers have no mask"
         raise ValueError(f"action_masks have shape {array.shape}: expected {expected}")
     allowed: Array = array.reshape(-1, count) != 0
-    empty = np.flatnonzero(~allowed.any(axis=1))
+    empty = np.flatnonzero(~find_usable(allowed, dynamics.choices))
     if empty.size:
         raise ValueError(f"action_masks[{empty[0]}] allows nothing: expected one action at least")
     return allowed

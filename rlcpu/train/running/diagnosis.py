@@ -352,7 +352,9 @@ def _choices_of(choices: tuple[int, ...], evidence: Evidence) -> tuple[float, fl
     masks = masks if masks is None else evidence.flat(masks)
     logits, actions = evidence.flat(evidence.outputs), evidence.flat(evidence.rollout.actions)
     for j, count in enumerate(choices):
-        allowed = forbid(logits[:, begin : begin + count], masks).astype(np.float64)
+        part = slice(begin, begin + count)
+        allowed_part = masks if masks is None else masks[:, part]
+        allowed = forbid(logits[:, part], allowed_part).astype(np.float64)
         begin += count
         num_allowed = np.isfinite(allowed).sum(axis=1)
         is_free = num_allowed > 1
