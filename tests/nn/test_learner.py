@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu import nn
-from rlcpu.nn.learning.machine_code import update_of
 from rlcpu.nn.learning.settings import parts_of
+from rlcpu.nn.learning.update import make_update
 
 COLUMNS = {"x": 3, "target": 1, "weight": 1}
 
@@ -169,7 +169,7 @@ def test_arrays_that_cannot_be_written_to_compile_nothing() -> None:
             array.setflags(write=not is_read_only)
         learner = make_learner()
         report = learner.update(batch, learning_rate=1e-3, normalise={"x": moments})
-        kernel: Any = update_of(learner.dtype)
+        kernel: Any = make_update(learner.dtype)
         results.append((report, len(kernel.overloads)))
     assert results[0] == results[1]
 

@@ -145,6 +145,7 @@ def _define_attribute(function: Callable[[], None], attribute: str) -> None:
 
     lower_builtin(function)(lower)
     type_callable(function)(lambda context: lambda: nbtypes.void)
+    maths.OVERLOADED.add(function)  # no twin of it has a meaning to numba
 
 
 _define_attribute(prefer_small_code, "optsize")
@@ -401,6 +402,7 @@ def kernel(
     scalars: tuple[Any, ...] = (),
     check: Callable[[], None] | None = None,
     subject: str | None = None,
+    rules: linking.TypeRules | None = None,
 ) -> Any:
     """Decorator: a compiled driver whose machine code is kept on disk under its fingerprint.
 
@@ -416,6 +418,7 @@ def kernel(
         check: called once users' functions are compiled, whether the kernel was or not: raises
             where they return what the kernel cannot take.
         subject: what the kernel is compiled for, as users are told; None takes its package.
+        rules: of types in the driver itself; None for numba's.
 
     Raises:
         TypeError: at the first call, if a function of `scalars` computes in float64 although it
@@ -424,10 +427,12 @@ def kernel(
     if function is None:
         options: dict[str, Any] = {"parallel": parallel, "fastmath": fastmath, "scalars": scalars}
         options |= {"by_address": by_address, "branching": branching}
-        options |= {"check": check, "subject": subject}
+        options |= {"check": check, "subject": subject, "rules": rules}
         return functools.partial(kernel, **options)
     wrapper = "no_cpython_wrapper" if by_address else "no_cfunc_wrapper"
     options = {"parallel": parallel, "fastmath": fastmath, wrapper: True}
+    if rules is not None:
+        options["pipeline_class"] = linking.compiler_with(rules)
     dispatcher = njit(nogil=True, error_model="numpy", **options)(function)
     check, name = check or (lambda: None), function.__name__
     cache = KernelCache(dispatcher, functools.partial(_check_or_forget, dispatcher, scalars, check))
@@ -453,13 +458,29 @@ def kernel(
     return dispatcher
 
 
-def c_function(function: Callable[..., Any], kinds: tuple[Any, ...], **options: Any) -> int:
+def c_function(
+    function: Callable[..., Any], kinds: tuple[Any, ...], dtype: Any = None, **options: Any
+) -> int:
     """Return the address of a function compiled for types of numbers and pointers, for `call_at`.
 
     Kernels that call one another as C does are each compiled once, and only if they are needed.
     What a kernel calls as numba does is optimised, and written to its file, with it again. The
     function returns None, and is compiled and kept on disk as a `kernel`, whose options these are.
+    With a dtype its real numbers are of that, as `specialise` has it, in memory that it is given.
     """
+    if dtype is None:
+        return _address_of(function, kinds, **options)
+    return _address_in_dtype(specialise(function, dtype, arrays=True), kinds)
+
+
+@functools.cache
+def _address_in_dtype(specialised: Any, kinds: tuple[Any, ...]) -> int:
+    """Return the address of a specialised function, compiled by itself: once for equal code."""
+    return _address_of(specialised.py_func, kinds, rules=specialised.rules)
+
+
+def _address_of(function: Callable[..., Any], kinds: tuple[Any, ...], **options: Any) -> int:
+    """Return the address of a function that is compiled as a kernel for some types."""
     compiled = kernel(function, by_address=True, **options)
     compiled.compile(kinds)
     _c_functions.append(compiled)

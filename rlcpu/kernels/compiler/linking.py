@@ -315,6 +315,18 @@ class _Pass(FunctionPass):
         super().__init__()
 
 
+@functools.cache
+def compiler_with(rules: TypeRules | None) -> type:
+    """Return numba's compiler with rules of types that come before its own; None for its own."""
+
+    class Compiler(compiler.Compiler):
+        def __init__(self, typing_context: Any, *others: Any) -> None:
+            context = with_rules(typing_context, rules) if rules else typing_context
+            super().__init__(context, *others)
+
+    return Compiler
+
+
 def linked_compiler(
     rewrite: Rewrite | None = None,
     prepare: Rewrite | None = None,
@@ -359,11 +371,7 @@ def linked_compiler(
             state.targetctx.nrt = _Counts(state.targetctx, state.targetctx.enable_nrt)
             return rewrite is not None
 
-    class Compiler(compiler.Compiler):
-        def __init__(self, typing_context: Any, *others: Any) -> None:
-            context = with_rules(typing_context, rules) if rules else typing_context
-            super().__init__(context, *others)
-
+    class Compiler(compiler_with(rules)):  # type: ignore[misc]
         def define_pipelines(self) -> Any:
             """Return numba's list of passes, with the two above."""
             (passes,) = super().define_pipelines()

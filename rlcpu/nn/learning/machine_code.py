@@ -17,14 +17,9 @@ from rlcpu.nn.tape.program import Program
 from rlcpu.nn.tape.tracing import Tape
 
 
-def update_of(dtype: type) -> Any:
-    """Return the function that all workers run, as numba's dispatcher; it may not be compiled."""
-    return make_update(dtype)
-
-
 def is_uncompiled(dtype: type) -> bool:
     """Tell whether the function of the workers is neither in memory nor in the cache."""
-    update = update_of(dtype)
+    update: Any = make_update(dtype)
     return not update.overloads and hooks.cache_of(update).lacks(_signature(dtype))
 
 
@@ -64,7 +59,7 @@ def link(
 
 def _compile_update(dtype: type) -> int:
     """Return the address of the function that all workers run, compiled if need be."""
-    update = update_of(dtype)
+    update: Any = make_update(dtype)
     update.compile(_signature(dtype))
     return hooks.address_of(update)
 

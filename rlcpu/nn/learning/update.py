@@ -197,11 +197,11 @@ def compute_gradients(turn, frame):
                 frame=frame,
             )
             for number in range(first, last):
-                call_at(instructions[number].forward, (chunk, number))
+                call_at(instructions[number].forward, (chunk, instructions[number]))
             fill(slopes, real(0))
             for number in range(last - 1, first - 1, -1):
                 if instructions[number].backward != 0:
-                    call_at(instructions[number].backward, (chunk, number))
+                    call_at(instructions[number].backward, (chunk, instructions[number]))
         finish(space)
 
 

@@ -17,12 +17,12 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from numba import types
+from numba import from_dtype
 
-from rlcpu.kernels.compiler.compile import c_function, specialise
+from rlcpu.kernels.compiler.compile import c_function
 from rlcpu.nn.learning.instructions import distributions, functions, networks, numbers
 from rlcpu.nn.learning.instructions.chunk import Chunk
-from rlcpu.nn.tape.program import Function
+from rlcpu.nn.tape.program import INSTRUCTION, Function
 
 Compute = Callable[[Any, Any], None]
 
@@ -77,22 +77,17 @@ def link(rows: Iterable[tuple[Any, str]], scalars: Sequence[Function], dtype: ty
     """
     for row, kind in rows:
         if kind in OF_FUNCTIONS:
-            address_of, backward = OF_FUNCTIONS[kind]
-            row["forward"] = address_of(dtype, scalars[row["index"]])
+            address_of_function, backward = OF_FUNCTIONS[kind]
+            row["forward"] = address_of_function(dtype, scalars[row["index"]])
         else:
             forward, backward = INSTRUCTIONS[kind]
-            row["forward"] = _address(forward, dtype)
+            row["forward"] = address_of(forward, dtype)
         is_needed = kind == "loss" or row["a_gradient"] or row["b_gradient"]
         is_absent = backward is None or not is_needed
-        row["backward"] = 0 if is_absent else _address(backward, dtype)
+        row["backward"] = 0 if is_absent else address_of(backward, dtype)
 
 
 @functools.cache
-def _address(compute: Any, dtype: type) -> int:
-    """Return the address of `compute`, compiled to read its instruction by a number."""
-    specialised = specialise(compute, dtype, arrays=True)
-
-    def run(chunk, number):
-        specialised(chunk, chunk.frame.program.instructions[number])
-
-    return c_function(run, (Chunk.of(real=dtype).view, types.int64))
+def address_of(compute: Any, dtype: type) -> int:
+    """Return the address of the function of an instruction, compiled in a dtype."""
+    return c_function(compute, (Chunk.of(real=dtype).view, from_dtype(INSTRUCTION)), dtype)

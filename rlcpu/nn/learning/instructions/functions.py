@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from numba import types
+from numba import from_dtype
 
 from rlcpu.kernels.compiler.compile import c_function, define, inline, specialise
 from rlcpu.kernels.machine.memory import shifted
@@ -21,7 +21,7 @@ from rlcpu.nn.duals.numbers import slopes_of, value_of, variables
 from rlcpu.nn.layers.rows import add_to, fill
 from rlcpu.nn.learning.instructions.chunk import Chunk
 from rlcpu.nn.learning.instructions.numbers import add_product
-from rlcpu.nn.tape.program import Function
+from rlcpu.nn.tape.program import INSTRUCTION, Function
 
 
 @functools.cache
@@ -30,7 +30,7 @@ def each_at(dtype: type, function: Function) -> int:
 
     For two arguments of which the first carries slopes it is
 
-        def each(chunk, number):
+        def each(chunk, instruction):
             ...
             for w in range(instruction.width):
                 loop(rows[operands[0] + w * operands[1]], rows[operands[3] + w * operands[4]],
@@ -42,15 +42,14 @@ def each_at(dtype: type, function: Function) -> int:
     written = range(3 * count, 3 * count + results * (1 + slopes))
     arguments += [f"rows[operands[{k}] + w]" for k in written]
     source = (
-        "def each(chunk, number):\n"
-        "    program, rows = chunk.frame.program, chunk.rows\n"
-        "    instruction = program.instructions[number]\n"
-        "    operands = shifted(program.operands, instruction.a)\n"
+        "def each(chunk, instruction):\n"
+        "    operands = shifted(chunk.frame.program.operands, instruction.a)\n"
+        "    rows = chunk.rows\n"
         "    for w in range(instruction.width):\n"
         f"        loop({', '.join(arguments)})"
     )
     each = define(source, loop=loop, shifted=shifted)
-    return c_function(each, (Chunk.of(real=dtype).view, types.int64))
+    return c_function(each, (Chunk.of(real=dtype).view, from_dtype(INSTRUCTION)))
 
 
 def _make_loop(dtype: type, function: Function, assign: str) -> Callable[..., None]:
@@ -128,7 +127,7 @@ def pairs_at(dtype: type, function: Function) -> int:
     The instruction takes the mean over the `a_step` numbers of its first argument and the `b_step`
     of its second one. For these two, of which the first carries slopes, it is
 
-        def pairs(chunk, number):
+        def pairs(chunk, instruction):
             ...
             total, inner = rows[instruction.out], rows[instruction.out + 1]
             for k in range(instruction.c):
@@ -151,10 +150,9 @@ def pairs_at(dtype: type, function: Function) -> int:
     first = 3 * count + 1  # operand of the first derivative
     slopes = [f"rows[operands[{first + place}] + {steps[k]}]" for place, k in enumerate(dual)]
     source = (
-        "def pairs(chunk, number):\n"
-        "    program, rows = chunk.frame.program, chunk.rows\n"
-        "    instruction = program.instructions[number]\n"
-        "    operands = shifted(program.operands, instruction.a)\n"
+        "def pairs(chunk, instruction):\n"
+        "    operands = shifted(chunk.frame.program.operands, instruction.a)\n"
+        "    rows = chunk.rows\n"
         "    out, count, others = instruction.out, instruction.a_step, instruction.b_step\n"
         "    total, inner = rows[out], rows[out + 1]\n"
         "    for k in range(instruction.c):\n"
@@ -171,7 +169,7 @@ def pairs_at(dtype: type, function: Function) -> int:
     pairs = define(
         source, loop=loop, shifted=shifted, fill=fill, add_to=add_to, multiply=multiply, real=dtype
     )
-    return c_function(pairs, (Chunk.of(real=dtype).view, types.int64))
+    return c_function(pairs, (Chunk.of(real=dtype).view, from_dtype(INSTRUCTION)))
 
 
 @inline
