@@ -262,6 +262,19 @@ def specialise(
         return _specialise(freeze(function), target)
 
 
+class OfNumbers(NamedTuple):
+    """A function of numbers alone, among those that are specialised to be given arrays.
+
+    It is inlined where it is called, as `specialise` does without arrays.
+    """
+
+    function: Callable[..., Any]
+
+    def __call__(self, *numbers: Any) -> Any:
+        """Return what the function does, without compiling it."""
+        return self.function(*numbers)
+
+
 class _Target(NamedTuple):
     """Settings for which a function is specialised; see `specialise`."""
 
@@ -372,6 +385,8 @@ def _convert(value: Any, function: types.FunctionType, target: _Target) -> Any:
         # Numba knows of globals that nothing writes them, and not of members of modules.
         table.flags.writeable = False
         return table
+    if isinstance(value, OfNumbers):
+        return specialise(value.function, dtype, target.exact)
     if isinstance(value, tuple):
         return convert_items(value, lambda item: _convert(item, function, target))
     # NumPy's ufuncs have had a __module__ since 2.2 only.

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from rlcpu.kernels.compiler.compile import inline, outline, specialise
+from rlcpu.kernels.compiler.compile import OfNumbers
 from rlcpu.nn.duals.numbers import slopes_of, variables
 from rlcpu.nn.layers.kind import Kind, Layer, inputs_of, output_slopes, outputs_of
 
@@ -80,64 +80,50 @@ def activation(
         in_place: whether outputs take the place of inputs.
         name: of the kind; that of the function if empty.
     """
+    apply = OfNumbers(function)
+    slope_of = OfNumbers(through or _through_dual(function))
 
-    @functools.cache
-    def make_forward(dtype: type) -> Callable[..., None]:
-        """Make `forward(step, work)`, see `Kind`."""
-        apply = specialise(function, dtype)
-
-        @outline
-        def forward_in_place(step, work):
-            """Overwrite all units with the function of them."""
-            units = outputs_of(step, work)
-            if step.fuses_relu == 0:  # else this is a relu that the layer in front has computed
-                for i in range(units.size):
-                    units[i] = apply(units[i])
-
-        @outline
-        def forward(step, work):
-            """Write the function of all inputs to the outputs."""
-            outputs, inputs = outputs_of(step, work), inputs_of(step, work)
-            for i in range(outputs.size):
-                outputs[i] = apply(inputs[i])
-
-        return forward_in_place if in_place else forward
-
-    @functools.cache
-    def make_backward(dtype: type) -> Callable[..., None]:
-        """Make `backward(step, work)`, see `Kind`."""
-        slope_of = specialise(through, dtype) if through else _through_dual(function, dtype)
-
-        @outline
-        def backward(step, work):
-            """Overwrite all inputs (in place: outputs) with their slopes, as `Kind` asks for."""
-            units, slopes = inputs_of(step, work), output_slopes(step, work)
+    def forward_in_place(step: Any, work: Any) -> None:
+        """Overwrite all units with the function of them."""
+        units = outputs_of(step, work)
+        if step.fuses_relu == 0:  # else this is a relu that the layer in front has computed
             for i in range(units.size):
-                units[i] = slope_of(units[i], slopes[i])
+                units[i] = apply(units[i])
 
-        return backward
+    def forward(step: Any, work: Any) -> None:
+        """Write the function of all inputs to the outputs."""
+        outputs, inputs = outputs_of(step, work), inputs_of(step, work)
+        for i in range(outputs.size):
+            outputs[i] = apply(inputs[i])
+
+    def backward(step: Any, work: Any) -> None:
+        """Overwrite all inputs (in place: outputs) with their slopes, as `Kind` asks for."""
+        units, slopes = inputs_of(step, work), output_slopes(step, work)
+        for i in range(units.size):
+            units[i] = slope_of(units[i], slopes[i])
 
     return Kind(
-        name or function.__name__, make_forward, make_backward,
-        in_place=in_place, overwrites_inputs=True, reads_outputs=in_place,
-    )  # fmt: skip
+        name or function.__name__,
+        forward_in_place if in_place else forward,
+        backward,
+        in_place=in_place,
+        overwrites_inputs=True,
+        reads_outputs=in_place,
+    )
 
 
-def _through_dual(function: Callable[[float], float], dtype: type) -> Callable[..., Any]:
-    """Make `through(x, slope)` of a function for kernels, whose derivative a dual computes.
+def _through_dual(function: Callable[[float], float]) -> Callable[..., Any]:
+    """Return `through(x, slope)` of a function for kernels, whose derivative a dual computes.
 
     A dual is a number that carries its derivative.
     """
     # Teaches numba duals, of which our own activations need none.
     from rlcpu.nn.duals import compiled as compiled
 
-    apply, of_constant = specialise(function, dtype), (dtype(0),)
-
-    @inline
-    def through(x, slope):
+    def through(x: float, slope: float) -> float:
         (dual,) = variables((x,))
-        (derivative,) = slopes_of(apply(dual), of_constant)
-        return derivative * slope
+        (derivative,) = slopes_of(function(dual), (0.0,))
+        return float(derivative * slope)
 
     return through
 

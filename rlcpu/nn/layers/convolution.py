@@ -23,10 +23,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compiler.compile import inline, outline, prefer_small_code
@@ -36,6 +33,7 @@ from rlcpu.nn.layers.dense import orthogonal
 from rlcpu.nn.layers.graph import Picture
 from rlcpu.nn.layers.images import Window, num_windows
 from rlcpu.nn.layers.kind import (
+    BY_PARAMETERS,
     OVERWRITTEN,
     UNIT,
     Array,
@@ -53,7 +51,6 @@ from rlcpu.nn.layers.kind import (
     saved_of,
     vector,
     wants_inputs,
-    wants_parameters,
 )
 from rlcpu.nn.layers.rows import add_rows, add_to, as_matrix, copy, fill, repeated, row_at
 
@@ -223,146 +220,113 @@ def transposed_windows_of(step, size, image):
     )
 
 
-@functools.cache
-def make_convolve(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)` of a convolution, see `Kind`."""
-    zero, no_floor = dtype(0), dtype(-np.inf)
-
-    @outline
-    def forward(step, work):
-        """Write max(windows @ weights + biases, floor) of the image of each sample."""
-        size, parameters = sizing_of(step), parameters_of(step, work)
-        memory, channels = memory_of(step, work, size), size.out_channels
-        weights = as_matrix(parameters, size.padded_channels)
-        biases = repeated(parameters[size.window_size * size.padded_channels :])
-        depth = step.window * size.channels  # numbers of a window's piece, a row of it
-        shape = size.out_height * size.out_width, depth, size.padded_channels
-        floor = zero if step.fuses_relu != 0 else no_floor
-        for i in range(work.samples):
-            image, outputs = input_row(step, work, i), output_row(step, work, i)
-            if size.is_copied:
-                copied = copied_image(work, memory, i)
-                copy_image(step, size, copied, image)
-                image = copied
-            pixels = as_matrix(memory.rows if size.has_padding else outputs, size.padded_channels)
-            windows = windows_of(step, size, image)
-            product(windows, weights, biases, pixels, shape, floor)
-            if size.has_padding:
-                fill(outputs, zero)
-                pixels_out = outputs[: step.size_out]
-                width = size.padded_channels
-                copy_columns(pixels_out, channels, memory.rows, source_width=width, count=channels)
-
-    return forward
-
-
-@functools.cache
-def make_add_gradients(dtype: type) -> Callable[..., None]:
-    """Make `add_gradients(step, work, size, image, slopes, start)` of a convolution."""
-    no_floor = dtype(-np.inf)
-
-    @outline
-    def add_gradients(step, work, size, image, slopes, start):
-        """Write the weights' gradients, start + windows.T @ slopes, and add those of biases.
-
-        `image` is one sample's, with its border, `slopes` are those of its outputs, a padded row
-        for each pixel. `start` is the matrix of the weights' gradients so far, or of zeros.
-        """
-        gradients, channels = gradients_of(step, work), size.padded_channels
-        add_rows(gradients[size.window_size * channels :], slopes)
-        windows, right = transposed_windows_of(step, size, image), as_matrix(slopes, channels)
-        shape = size.window_size, size.out_width, channels
-        product(windows, right, start, as_matrix(gradients, channels), shape, no_floor)
-
-    return add_gradients
-
-
-@functools.cache
-def make_add_to_image(dtype: type) -> Callable[..., None]:
-    """Make `add_to_image(step, work, size, image, slopes, scratch)` of a convolution."""
-    zero, no_floor = dtype(0), dtype(-np.inf)
-
-    @outline
-    def add_to_image(step, work, size, image, slopes, scratch):
-        """Add the slopes of an image to `image`, which has the border.
-
-        A line of windows at a time: slopes @ weights.T are the slopes of the windows' numbers, and
-        are added up where windows overlap. `slopes`, of the outputs, are a padded row for each
-        pixel; for `scratch` see `SavedSizes`.
-        """
-        line = step.window * size.channels  # numbers of a window's piece, a row of it
-        by_windows, row_of_zeros = scratch, scratch[size.out_width * size.padded_window :]
-        fill(row_of_zeros, zero)
-        start, out = repeated(row_of_zeros), as_matrix(by_windows, size.padded_window)
-        weights = as_matrix(shifted(work.network.copies, step.copies), size.padded_window)
-        shape = size.out_width, size.out_channels, size.padded_window
-        for row in range(size.out_height):
-            slopes_of_line = slopes[row * size.out_width * size.padded_channels :]
-            left = as_matrix(slopes_of_line, size.padded_channels)
-            product(left, weights, start, out, shape, no_floor)
-            for column in range(size.out_width):
-                for k in range(step.window):
-                    place = (row * step.stride + k) * size.width + column * step.stride
-                    sums = part(image, place * size.channels, line)
-                    add_to(sums, part(by_windows, column * size.padded_window + k * line, line))
-
-    return add_to_image
-
-
-@functools.cache
-def make_convolve_back(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)` of a convolution, see `Kind`."""
-    zero = dtype(0)
-    add_gradients, add_to_image = make_add_gradients(dtype), make_add_to_image(dtype)
-
-    @inline
-    def write_input_slopes(step, work, size, i, image, slopes, scratch):
-        """Write the slopes of sample i's input, or add them to another layer's.
-
-        Where the image was copied, `image` is the copy and is overwritten with its slopes.
-        """
-        out = row_at(input_slopes(step, work), i, step.width_in)
-        if step.adds_to_slopes == 0:
-            fill(out, zero)
+def forward(step, work):
+    """Write max(windows @ weights + biases, floor) of the image of each sample; see `Kind`."""
+    size, parameters = sizing_of(step), parameters_of(step, work)
+    memory, channels = memory_of(step, work, size), size.out_channels
+    weights = as_matrix(parameters, size.padded_channels)
+    biases = repeated(parameters[size.window_size * size.padded_channels :])
+    depth = step.window * size.channels  # numbers of a window's piece, a row of it
+    shape = size.out_height * size.out_width, depth, size.padded_channels
+    floor = 0.0 if step.fuses_relu != 0 else -math.inf
+    for i in range(work.samples):
+        image, outputs = input_row(step, work, i), output_row(step, work, i)
         if size.is_copied:
-            fill(image, zero)
-            add_to_image(step, work, size, image, slopes, scratch)
-            add_inside(step, size, out, image)
-        else:
-            add_to_image(step, work, size, out, slopes, scratch)
-
-    @outline
-    def backward(step, work):
-        """Compute gradients and slopes of the images, whichever are asked for, a sample at once."""
-        size, gradients = sizing_of(step), gradients_of(step, work)
-        memory = memory_of(step, work, size)
-        channels, width = size.out_channels, size.padded_channels
-        start = as_matrix(gradients, width)
-        overwrites = work.mode & OVERWRITTEN != 0
-        if overwrites:
-            fill(gradients[size.window_size * width :], zero)
-        for i in range(work.samples):
-            image = input_row(step, work, i)
-            if size.is_copied:
-                image = copied_image(work, memory, i)
-            slopes = row_at(output_slopes(step, work), i, step.width_out)
-            if size.has_padding:
-                fill(memory.rows, zero)
-                copy_columns(memory.rows, width, slopes, source_width=channels, count=channels)
-                slopes = memory.rows
-            if wants_parameters(work):
-                if overwrites and i == 0:  # the first sample's product starts from zeros
-                    fill(memory.scratch[:width], zero)
-                    add_gradients(step, work, size, image, slopes, repeated(memory.scratch))
-                else:
-                    add_gradients(step, work, size, image, slopes, start)
-            if wants_inputs(step, work):
-                write_input_slopes(step, work, size, i, image, slopes, memory.scratch)
-
-    return backward
+            copied = copied_image(work, memory, i)
+            copy_image(step, size, copied, image)
+            image = copied
+        pixels = as_matrix(memory.rows if size.has_padding else outputs, size.padded_channels)
+        windows = windows_of(step, size, image)
+        product(windows, weights, biases, pixels, shape, floor)
+        if size.has_padding:
+            fill(outputs, 0.0)
+            pixels_out = outputs[: step.size_out]
+            width = size.padded_channels
+            copy_columns(pixels_out, channels, memory.rows, source_width=width, count=channels)
 
 
-CONVOLUTION = Kind("convolution", make_convolve, make_convolve_back, fuses_relu=True)
+def add_gradients(step, work, size, image, slopes, start):
+    """Write the weights' gradients, start + windows.T @ slopes, and add those of biases.
+
+    `image` is one sample's, with its border, `slopes` are those of its outputs, a padded row for
+    each pixel. `start` is the matrix of the weights' gradients so far, or of zeros.
+    """
+    gradients, channels = gradients_of(step, work), size.padded_channels
+    add_rows(gradients[size.window_size * channels :], slopes)
+    windows, right = transposed_windows_of(step, size, image), as_matrix(slopes, channels)
+    shape = size.window_size, size.out_width, channels
+    product(windows, right, start, as_matrix(gradients, channels), shape, -math.inf)
+
+
+def add_to_image(step, work, size, image, slopes, scratch):
+    """Add the slopes of an image to `image`, which has the border.
+
+    A line of windows at a time: slopes @ weights.T are the slopes of the windows' numbers, and are
+    added up where windows overlap. `slopes`, of the outputs, are a padded row for each pixel; for
+    `scratch` see `SavedSizes`.
+    """
+    line = step.window * size.channels  # numbers of a window's piece, a row of it
+    by_windows, row_of_zeros = scratch, scratch[size.out_width * size.padded_window :]
+    fill(row_of_zeros, 0.0)
+    start, out = repeated(row_of_zeros), as_matrix(by_windows, size.padded_window)
+    weights = as_matrix(shifted(work.network.copies, step.copies), size.padded_window)
+    shape = size.out_width, size.out_channels, size.padded_window
+    for row in range(size.out_height):
+        slopes_of_line = slopes[row * size.out_width * size.padded_channels :]
+        left = as_matrix(slopes_of_line, size.padded_channels)
+        product(left, weights, start, out, shape, -math.inf)
+        for column in range(size.out_width):
+            for k in range(step.window):
+                place = (row * step.stride + k) * size.width + column * step.stride
+                sums = part(image, place * size.channels, line)
+                add_to(sums, part(by_windows, column * size.padded_window + k * line, line))
+
+
+def write_input_slopes(step, work, size, i, image, slopes, scratch):
+    """Write the slopes of sample i's input, or add them to another layer's.
+
+    Where the image was copied, `image` is the copy and is overwritten with its slopes.
+    """
+    out = row_at(input_slopes(step, work), i, step.width_in)
+    if step.adds_to_slopes == 0:
+        fill(out, 0.0)
+    if size.is_copied:
+        fill(image, 0.0)
+        add_to_image(step, work, size, image, slopes, scratch)
+        add_inside(step, size, out, image)
+    else:
+        add_to_image(step, work, size, out, slopes, scratch)
+
+
+def backward(step, work):
+    """Compute gradients and slopes of the images, whichever are asked for, a sample at once."""
+    size, gradients = sizing_of(step), gradients_of(step, work)
+    memory = memory_of(step, work, size)
+    channels, width = size.out_channels, size.padded_channels
+    start = as_matrix(gradients, width)
+    overwrites = work.mode & OVERWRITTEN != 0
+    if overwrites:
+        fill(gradients[size.window_size * width :], 0.0)
+    for i in range(work.samples):
+        image = input_row(step, work, i)
+        if size.is_copied:
+            image = copied_image(work, memory, i)
+        slopes = row_at(output_slopes(step, work), i, step.width_out)
+        if size.has_padding:
+            fill(memory.rows, 0.0)
+            copy_columns(memory.rows, width, slopes, source_width=channels, count=channels)
+            slopes = memory.rows
+        if work.mode & BY_PARAMETERS:
+            if overwrites and i == 0:  # the first sample's product starts from zeros
+                fill(memory.scratch[:width], 0.0)
+                add_gradients(step, work, size, image, slopes, repeated(memory.scratch))
+            else:
+                add_gradients(step, work, size, image, slopes, start)
+        if wants_inputs(step, work):
+            write_input_slopes(step, work, size, i, image, slopes, memory.scratch)
+
+
+CONVOLUTION = Kind("convolution", forward, backward, fuses_relu=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

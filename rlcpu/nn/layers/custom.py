@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlcpu.kernels.compiler.compile import outline, specialise
 from rlcpu.kernels.machine.memory import part
 from rlcpu.nn.layers.kind import (
+    BY_PARAMETERS,
     OVERWRITTEN,
     Array,
     Kind,
@@ -32,7 +32,6 @@ from rlcpu.nn.layers.kind import (
     parameters_of,
     spare_row,
     wants_inputs,
-    wants_parameters,
 )
 from rlcpu.nn.layers.rows import add_to, fill, row_at
 
@@ -140,71 +139,40 @@ class CustomLayer(Layer):
 def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kind:
     """Return the kind of a layer from its name and a user's functions; see `CustomLayer`."""
 
-    @functools.cache
-    def make_forward(dtype: type) -> Callable[..., None]:
-        """Make `forward(step, work)`, see `Kind`."""
-        zero, run_sample = dtype(0), specialise(forward, dtype, arrays=True)
+    def run_forward(step: Any, work: Any) -> None:
+        """Write the outputs of all samples, and zeros to their padding."""
+        inputs, outputs = inputs_of(step, work), outputs_of(step, work)
+        parameters = parameters_of(step, work)
+        fill(outputs, 0.0)
+        for i in range(work.samples):
+            x = part(inputs, i * step.width_in, step.size_in)
+            forward(x, parameters, part(outputs, i * step.width_out, step.size_out))
 
-        @outline
-        def run_forward(step, work):
-            """Write the outputs of all samples, and zeros to their padding."""
-            inputs, outputs = inputs_of(step, work), outputs_of(step, work)
-            parameters = parameters_of(step, work)
-            fill(outputs, zero)
-            for i in range(work.samples):
-                x = part(inputs, i * step.width_in, step.size_in)
-                run_sample(x, parameters, part(outputs, i * step.width_out, step.size_out))
-
-        return run_forward
-
-    @functools.cache
-    def make_backward(dtype: type) -> Callable[..., None]:
-        """Make `backward(step, work)`, see `Kind`."""
-        zero = dtype(0)
-        add_by_parameters = specialise(by_parameters, dtype, arrays=True)
-        add_by_inputs = specialise(by_inputs, dtype, arrays=True)
-
-        @outline
-        def add_gradients(step, work):
-            """Add the gradients of all samples, or overwrite with them."""
-            inputs, slopes = inputs_of(step, work), output_slopes(step, work)
-            gradients, parameters = gradients_of(step, work), parameters_of(step, work)
+    def run_backward(step: Any, work: Any) -> None:
+        """Compute gradients and input slopes, whichever are asked for."""
+        inputs, slopes = inputs_of(step, work), output_slopes(step, work)
+        parameters = parameters_of(step, work)
+        if work.mode & BY_PARAMETERS:
+            gradients = gradients_of(step, work)
             if work.mode & OVERWRITTEN:
-                fill(gradients, zero)
+                fill(gradients, 0.0)
             for i in range(work.samples):
                 x = part(inputs, i * step.width_in, step.size_in)
                 slope = part(slopes, i * step.width_out, step.size_out)
-                add_by_parameters(x, parameters, slope, gradients)
-
-        @outline
-        def write_input_slopes(step, work):
-            """Write derivatives with respect to the inputs, or add them to another layer's.
-
-            They may take the place of the inputs, which the user's function reads: those of a
-            sample are computed in scratch, and moved.
-            """
-            inputs, slopes = inputs_of(step, work), output_slopes(step, work)
-            targets, parameters = input_slopes(step, work), parameters_of(step, work)
-            width = step.width_in
-            by_x = spare_row(step, work)[:width]  # (width,): of one sample, with padding
+                by_parameters(x, parameters, slope, gradients)
+        if wants_inputs(step, work):
+            # They may take the place of the inputs, which the user's function reads: those of a
+            # sample are computed in scratch, (width_in,) with padding, and moved.
+            targets, width = input_slopes(step, work), step.width_in
+            by_x = spare_row(step, work)[:width]
             for i in range(work.samples):
                 x = part(inputs, i * width, step.size_in)
                 slope = part(slopes, i * step.width_out, step.size_out)
-                fill(by_x, zero)
-                add_by_inputs(x, parameters, slope, by_x[: step.size_in])
+                fill(by_x, 0.0)
+                by_inputs(x, parameters, slope, by_x[: step.size_in])
                 row = row_at(targets, i, width)
                 if step.adds_to_slopes == 0:  # else those of another layer are there
-                    fill(row, zero)
+                    fill(row, 0.0)
                 add_to(row, by_x)
 
-        @outline
-        def run_backward(step, work):
-            """Compute gradients and input slopes, whichever are asked for."""
-            if wants_parameters(work):
-                add_gradients(step, work)
-            if wants_inputs(step, work):
-                write_input_slopes(step, work)
-
-        return run_backward
-
-    return Kind(name, make_forward, make_backward)
+    return Kind(name, run_forward, run_backward)

@@ -24,13 +24,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compiler.compile import inline, inline_source, outline
+from rlcpu.kernels.compiler.compile import inline
 from rlcpu.kernels.machine.matmul import (
     FEW_COLUMNS,
     add_to_rows,
@@ -41,6 +40,7 @@ from rlcpu.kernels.machine.matmul import (
 from rlcpu.kernels.machine.memory import address, load, part, place_of, pointer_to, shifted
 from rlcpu.kernels.machine.vectors import lowest_bit, nonzero_bits, width
 from rlcpu.nn.layers.kind import (
+    BY_PARAMETERS,
     OVERWRITTEN,
     UNIT,
     Array,
@@ -59,7 +59,6 @@ from rlcpu.nn.layers.kind import (
     spare_row,
     vector,
     wants_inputs,
-    wants_parameters,
 )
 from rlcpu.nn.layers.rows import add_rows, as_matrix, fill, repeated, row_at, transposed
 
@@ -93,18 +92,12 @@ def capacity_for(inputs):
     return inputs // (4 * UNIT) * UNIT if inputs >= WIDE else 0
 
 
-@functools.cache
-def make_nonzeros_of(dtype: type) -> Callable[..., Any]:
-    """Make `nonzeros_of(step, work)`, which returns the `NonzeroLists` of a step."""
-    whole = np.int32 if dtype == np.float32 else np.int64  # as long as a unit, whose place it takes
-
-    @inline
-    def nonzeros_of(step, work):
-        # Sums are of rows of weights: transposed ones have a column for each input.
-        capacity = 0 if step.is_transposed != 0 else capacity_for(step.width_in)
-        return NonzeroLists(pointer_to(place_of(saved_of(step, work), 0), whole(0)), capacity)
-
-    return nonzeros_of
+@inline
+def nonzeros_of(step, work):
+    """Return the `NonzeroLists` of a step, in its saved units."""
+    # Sums are of rows of weights: transposed ones have a column for each input.
+    capacity = 0 if step.is_transposed != 0 else capacity_for(step.width_in)
+    return NonzeroLists(pointer_to(place_of(saved_of(step, work), 0), np.int32(0)), capacity)
 
 
 @inline
@@ -114,205 +107,139 @@ def bounds_of(lists, i):
     return first, first + lists.numbers[first - 1]
 
 
-@inline
-def list_nonzeros(row, nonzeros):
-    """Write the list of nonzeros of one sample; return False if they are too many for it.
-
-    Args:
-        row: the sample's inputs.
-        nonzeros: (capacity,) the list, overwritten.
-    """
-    inputs, at_once = address(row), width(address(row), REGISTERS)
-    count = 1  # numbers of the list so far: the first is for the count of nonzeros
-    for begin in range(0, row.size, at_once):
-        loaded = min(at_once, row.size - begin)  # behind them the vector is filled with 0.0
-        bits = nonzero_bits(load(inputs, begin, REGISTERS, loaded, 0.0))
-        while bits != _NONE:
-            if count == nonzeros.size:
-                return False
-            nonzeros[count] = begin + lowest_bit(bits)
-            bits &= bits - _ONE  # clears that bit
-            count += 1
-    nonzeros[0] = count - 1
-    return True
-
-
-@inline
-def try_list_nonzeros(step, work, lists):
+def list_nonzeros(step, work, lists):
     """Write the lists of all samples; return False, and mark them, if one has too many nonzeros."""
-    if lists.capacity == 0:
-        return False
-    inputs = inputs_of(step, work)
+    inputs, numbers = address(inputs_of(step, work)), part(lists.numbers, 0, 1)
+    at_once = width(inputs, REGISTERS)
     for i in range(work.samples):
-        row = row_at(inputs, i, step.width_in)
-        if not list_nonzeros(row, row_at(lists.numbers, i, lists.capacity)):
-            lists.numbers[0] = TOO_MANY
-            return False
+        nonzeros = row_at(lists.numbers, i, lists.capacity)
+        count = 1  # numbers of the list so far: the first is for the count of nonzeros
+        for begin in range(0, step.width_in, at_once):
+            loaded = min(at_once, step.width_in - begin)  # behind them the vector has 0.0
+            place = i * step.width_in + begin
+            bits = nonzero_bits(load(inputs, place, REGISTERS, loaded, 0.0))
+            while bits != _NONE:
+                if count == nonzeros.size:
+                    numbers[0] = TOO_MANY
+                    return False
+                nonzeros[count] = begin + lowest_bit(bits)
+                bits &= bits - _ONE  # clears that bit
+                count += 1
+        nonzeros[0] = count - 1
     return True
 
 
 # ---------------------------------------------------------------- forward
 
 
-@inline
-def biases_of(step, work):
-    """Return the biases, which lie behind the weights."""
-    begin = step.parameters + step.rows * step.columns
-    return part(work.network.parameters, begin, step.end - begin)
-
-
-@inline_source
-def sum_weights(step, work, lists, floor):
-    """Write the outputs as sums of the rows of weights that belong to inputs that are not 0."""
-    width, inputs, outputs = step.width_out, inputs_of(step, work), outputs_of(step, work)
-    weights, biases = as_matrix(parameters_of(step, work), width), repeated(biases_of(step, work))
-    for i in range(work.samples):
-        sum_of_rows(
-            lists.numbers,
-            bounds_of(lists, i),
-            left=address(row_at(inputs, i, step.width_in)),
-            right=weights,
-            start=biases,
-            out=repeated(row_at(outputs, i, width)),
-            size=width,
-            floor=floor,
-        )
-
-
-@functools.cache
-def make_forward(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)` of a dense layer, see `Kind`."""
-    zero, no_floor, nonzeros_of = dtype(0), dtype(-np.inf), make_nonzeros_of(dtype)
-
-    @outline
-    def forward(step, work):
-        """Write max(inputs @ weights + biases, floor) of all samples."""
-        floor = zero if step.fuses_relu != 0 else no_floor
-        lists = nonzeros_of(step, work)
-        if try_list_nonzeros(step, work, lists):
-            sum_weights(step, work, lists, floor)
-            return
-        samples, width_in, width_out = work.samples, step.width_in, step.width_out
-        inputs = as_matrix(inputs_of(step, work), width_in)
-        outputs = as_matrix(outputs_of(step, work), width_out)
-        weights, biases = parameters_of(step, work), repeated(biases_of(step, work))
-        if step.is_transposed == 0:
-            shape = samples, step.rows, width_out
-            product(inputs, as_matrix(weights, width_out), biases, outputs, shape, floor)
-        elif step.size_out <= FEW_COLUMNS:
-            fill(outputs_of(step, work), zero)  # the padding, which the product leaves out
-            shape = samples, width_in, step.size_out
-            product_of_few(inputs, as_matrix(weights, width_in), biases, outputs, shape, floor)
-        else:
-            copy = as_matrix(shifted(work.network.copies, step.copies), width_out)
-            product(inputs, copy, biases, outputs, (samples, width_in, width_out), floor)
-
-    return forward
+def forward(step, work):
+    """Write max(inputs @ weights + biases, floor) of all samples; see `Kind`."""
+    samples, width_in, width_out = work.samples, step.width_in, step.width_out
+    inputs, outputs = inputs_of(step, work), outputs_of(step, work)
+    parameters, num_weights = parameters_of(step, work), step.rows * step.columns
+    weights = as_matrix(parameters, step.columns)
+    biases = repeated(part(parameters, num_weights, parameters.size - num_weights))
+    floor = 0.0 if step.fuses_relu != 0 else -math.inf
+    lists = nonzeros_of(step, work)
+    if lists.capacity > 0 and list_nonzeros(step, work, lists):
+        for i in range(samples):
+            sum_of_rows(
+                lists.numbers,
+                bounds_of(lists, i),
+                left=address(row_at(inputs, i, width_in)),
+                right=weights,
+                start=biases,
+                out=repeated(row_at(outputs, i, width_out)),
+                size=width_out,
+                floor=floor,
+            )
+        return
+    left, out = as_matrix(inputs, width_in), as_matrix(outputs, width_out)
+    if step.is_transposed == 0:
+        product(left, weights, biases, out, (samples, step.rows, width_out), floor)
+    elif step.size_out <= FEW_COLUMNS:
+        fill(outputs, 0.0)  # the padding, which the product leaves out
+        product_of_few(left, weights, biases, out, (samples, width_in, step.size_out), floor)
+    else:
+        copy = as_matrix(shifted(work.network.copies, step.copies), width_out)
+        product(left, copy, biases, out, (samples, width_in, width_out), floor)
 
 
 # ---------------------------------------------------------------- backward
 
 
-@inline
-def dot(row, other):
-    """Return the dot product of two rows."""
-    total = row.dtype.type(0)
-    for i in range(row.size):
-        total += row[i] * other[i]
-    return total
+def backward(step, work):
+    """Write gradients of biases and weights, then input slopes, whichever are asked for."""
+    slopes, row_of_zeros = output_slopes(step, work), spare_row(step, work)
+    fill(row_of_zeros, 0.0)
+    zeros = repeated(row_of_zeros)  # from which products start, as wide as any of them
+    if work.mode & BY_PARAMETERS:
+        write_gradients(step, work, slopes, zeros)
+    if wants_inputs(step, work):
+        write_input_slopes(step, work, slopes, zeros)
 
 
-@inline
-def write_slopes_without_copy(step, work, slopes):
-    """Write input slopes, slopes @ weights.T, of a first layer, whose weights have no copy.
+def write_gradients(step, work, slopes, zeros):
+    """Add gradients of weights and biases, or overwrite with them, by `work.mode`.
 
-    They are asked for outside of updates alone, as by `Network.gradients`: speed does not matter.
+    Those of weights are inputs.T @ slopes, where the weights lie transposed slopes.T @ inputs.
+    `zeros` is a matrix of zeros, with which the product starts where it overwrites.
     """
-    by_inputs, columns, weights = input_slopes(step, work), step.columns, parameters_of(step, work)
-    for i in range(work.samples):
-        slope = row_at(slopes, i, columns)
-        by_input = part(by_inputs, i * step.width_in, step.rows)
-        for k in range(by_input.size):
-            by_input[k] = dot(row_at(weights, k, columns), slope)
+    gradients, num_weights = gradients_of(step, work), step.rows * step.columns
+    inputs, width_in, width_out = inputs_of(step, work), step.width_in, step.width_out
+    lists = nonzeros_of(step, work)
+    # Of a first layer of `Ones` (the network's inputs are at 0) the caller has computed the
+    # outputs, and adds the weights' gradients itself: they only begin at 0 here.
+    is_of_ones = work.is_summed and step.inputs == 0
+    is_sparse = lists.capacity > 0 and not is_of_ones and lists.numbers[0] != TOO_MANY
+    overwrites = work.mode & OVERWRITTEN != 0
+    if overwrites:  # the product overwrites those of weights itself
+        begin = 0 if is_of_ones or is_sparse else num_weights
+        fill(part(gradients, begin, gradients.size - begin), 0.0)
+    add_rows(part(gradients, num_weights, gradients.size - num_weights), slopes)
+    out = as_matrix(gradients, step.columns)
+    if is_sparse:  # those of inputs that are 0 are 0 times a slope
+        for i in range(work.samples):
+            row, slope = address(row_at(inputs, i, width_in)), row_at(slopes, i, width_out)
+            add_to_rows(lists.numbers, bounds_of(lists, i), row, repeated(slope), out, width_out)
+    elif not is_of_ones:
+        left, right = transposed(inputs, width_in), as_matrix(slopes, width_out)
+        if step.is_transposed != 0:
+            left, right = transposed(slopes, width_out), as_matrix(inputs, width_in)
+        start = zeros if overwrites else out
+        product(left, right, start, out, (step.rows, work.samples, step.columns), -math.inf)
 
 
-@inline_source
-def write_slopes(step, work, slopes, zeros, no_floor):
-    """Write input slopes, slopes @ weights.T, or add them where another layer has input slopes too.
+def write_input_slopes(step, work, slopes, zeros):
+    """Write input slopes, slopes @ weights.T, or add them where another layer has them too.
 
     `zeros` is a matrix of zeros, with which the product starts where nothing is added to.
     """
     samples, width_in, width_out = work.samples, step.width_in, step.width_out
-    left, out = as_matrix(slopes, width_out), as_matrix(input_slopes(step, work), width_in)
+    by_inputs, network = input_slopes(step, work), work.network
+    if step.copies < 0:
+        # A first layer, whose weights have no copy. Its slopes are asked for outside of updates
+        # alone, as by `Network.gradients`: speed does not matter.
+        weights = parameters_of(step, work)
+        for i in range(samples):
+            slope = row_at(slopes, i, width_out)
+            by_input = part(by_inputs, i * width_in, step.rows)
+            for k in range(by_input.size):
+                weight, total = row_at(weights, k, width_out), 0.0
+                for j in range(width_out):
+                    total += slope[j] * weight[j]
+                by_input[k] = total + by_input[k] if step.adds_to_slopes != 0 else total
+        return
+    out = as_matrix(by_inputs, width_in)
     start = out if step.adds_to_slopes != 0 else zeros
-    weights, depth = shifted(work.network.parameters, step.parameters), step.rows
+    copy, depth = shifted(network.parameters, step.parameters), step.rows
     if step.is_transposed == 0:
-        weights, depth = shifted(work.network.copies, step.copies), width_out
-    product(left, as_matrix(weights, width_in), start, out, (samples, depth, width_in), no_floor)
+        copy, depth = shifted(network.copies, step.copies), width_out
+    left, right = as_matrix(slopes, width_out), as_matrix(copy, width_in)
+    product(left, right, start, out, (samples, depth, width_in), -math.inf)
 
 
-@inline_source
-def add_nonzero_gradients(step, work, slopes, lists):
-    """Add the weights' gradients of inputs that are not 0; the others are 0 times a slope."""
-    width, inputs = step.width_out, inputs_of(step, work)
-    gradients = as_matrix(gradients_of(step, work), step.columns)
-    for i in range(work.samples):
-        row, slope = address(row_at(inputs, i, step.width_in)), repeated(row_at(slopes, i, width))
-        add_to_rows(lists.numbers, bounds_of(lists, i), row, slope, gradients, width)
-
-
-@inline_source
-def write_gradients(step, work, slopes, zeros, no_floor):
-    """Add the weights' gradients, inputs.T @ slopes, or overwrite with them, by `work.mode`.
-
-    Where the weights lie transposed it is slopes.T @ inputs. `zeros` is a matrix of zeros, with
-    which the product starts where it overwrites.
-    """
-    inputs, width_in, width_out = inputs_of(step, work), step.width_in, step.width_out
-    left, right = transposed(inputs, width_in), as_matrix(slopes, width_out)
-    if step.is_transposed != 0:
-        left, right = transposed(slopes, width_out), as_matrix(inputs, width_in)
-    gradients = as_matrix(gradients_of(step, work), step.columns)
-    start = zeros if work.mode & OVERWRITTEN else gradients
-    product(left, right, start, gradients, (step.rows, work.samples, step.columns), no_floor)
-
-
-@functools.cache
-def make_backward(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)` of a dense layer, see `Kind`."""
-    zero, no_floor, nonzeros_of = dtype(0), dtype(-np.inf), make_nonzeros_of(dtype)
-
-    @outline
-    def backward(step, work):
-        """Write gradients of biases and weights, then input slopes, whichever are asked for."""
-        slopes, row_of_zeros = output_slopes(step, work), spare_row(step, work)
-        fill(row_of_zeros, zero)
-        zeros = repeated(row_of_zeros)  # from which products start, as wide as any of them
-        if wants_parameters(work):
-            gradients, num_weights = gradients_of(step, work), step.rows * step.columns
-            lists = nonzeros_of(step, work)
-            # Of a first layer of `Ones` (the network's inputs are at 0) the caller has computed the
-            # outputs, and adds the weights' gradients itself: they only begin at 0 here.
-            is_of_ones = work.is_summed and step.inputs == 0
-            is_sparse = lists.capacity > 0 and not is_of_ones and lists.numbers[0] != TOO_MANY
-            if work.mode & OVERWRITTEN:  # `write_gradients` overwrites those of weights itself
-                begin = 0 if is_of_ones or is_sparse else num_weights
-                fill(part(gradients, begin, gradients.size - begin), zero)
-            add_rows(part(gradients, num_weights, gradients.size - num_weights), slopes)
-            if is_sparse:
-                add_nonzero_gradients(step, work, slopes, lists)
-            elif not is_of_ones:
-                write_gradients(step, work, slopes, zeros, no_floor)
-        if wants_inputs(step, work):
-            if step.copies >= 0:
-                write_slopes(step, work, slopes, zeros, no_floor)
-            else:
-                write_slopes_without_copy(step, work, slopes)
-
-    return backward
-
-
-DENSE = Kind("dense", make_forward, make_backward, fuses_relu=True)
+DENSE = Kind("dense", forward, backward, fuses_relu=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

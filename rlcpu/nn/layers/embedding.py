@@ -16,17 +16,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compiler.compile import inline, outline, prefer_small_code
+from rlcpu.kernels.compiler.compile import inline, prefer_small_code
 from rlcpu.kernels.machine.matmul import MANY_ONES, add_to_rows, sum_of_rows
 from rlcpu.kernels.machine.memory import address, part, shifted
 from rlcpu.nn.layers.kind import (
+    BY_PARAMETERS,
     OVERWRITTEN,
     Array,
     Kind,
@@ -41,7 +41,6 @@ from rlcpu.nn.layers.kind import (
     padded,
     parameters_of,
     wants_inputs,
-    wants_parameters,
 )
 from rlcpu.nn.layers.rows import add_to, as_matrix, fill, repeated, row_at
 
@@ -60,51 +59,35 @@ def chosen_row(inputs, step, i, k, weights):
     return row_at(weights, row, step.width_out)
 
 
-@functools.cache
-def make_forward(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`."""
-    zero = dtype(0)
+def forward(step, work):
+    """Write for each sample the sum of the rows of weights that its choices name; see `Kind`."""
+    prefer_small_code()
+    inputs, outputs = inputs_of(step, work), outputs_of(step, work)
+    weights = parameters_of(step, work)
+    fill(outputs, 0.0)
+    for i in range(work.samples):
+        out = row_at(outputs, i, step.width_out)
+        for k in range(step.size_in):
+            add_to(out, chosen_row(inputs, step, i, k, weights))
 
-    @outline
-    def forward(step, work):
-        """Write for each sample the sum of the rows of weights that its choices name."""
-        prefer_small_code()
-        inputs, outputs = inputs_of(step, work), outputs_of(step, work)
-        weights = parameters_of(step, work)
-        fill(outputs, zero)
+
+def backward(step, work):
+    """Add slopes to the gradients of the rows that choices name; slopes of choices are 0."""
+    prefer_small_code()
+    inputs, slopes = inputs_of(step, work), output_slopes(step, work)
+    if work.mode & BY_PARAMETERS:
+        gradients = gradients_of(step, work)
+        if work.mode & OVERWRITTEN:
+            fill(gradients, 0.0)
         for i in range(work.samples):
-            out = row_at(outputs, i, step.width_out)
+            slope = row_at(slopes, i, step.width_out)
             for k in range(step.size_in):
-                add_to(out, chosen_row(inputs, step, i, k, weights))
-
-    return forward
-
-
-@functools.cache
-def make_backward(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)`, see `Kind`."""
-    zero = dtype(0)
-
-    @outline
-    def backward(step, work):
-        """Add slopes to the gradients of the rows that choices name; slopes of choices are 0."""
-        prefer_small_code()
-        inputs, slopes = inputs_of(step, work), output_slopes(step, work)
-        if wants_parameters(work):
-            gradients = gradients_of(step, work)
-            if work.mode & OVERWRITTEN:
-                fill(gradients, zero)
-            for i in range(work.samples):
-                slope = row_at(slopes, i, step.width_out)
-                for k in range(step.size_in):
-                    add_to(chosen_row(inputs, step, i, k, gradients), slope)
-        if wants_inputs(step, work) and step.adds_to_slopes == 0:
-            fill(input_slopes(step, work), zero)
-
-    return backward
+                add_to(chosen_row(inputs, step, i, k, gradients), slope)
+    if wants_inputs(step, work) and step.adds_to_slopes == 0:
+        fill(input_slopes(step, work), 0.0)
 
 
-EMBEDDING = Kind("embedding", make_forward, make_backward)
+EMBEDDING = Kind("embedding", forward, backward)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

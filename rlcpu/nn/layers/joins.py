@@ -10,12 +10,11 @@ Kernels are given `step`, the layer's `LayerStep` (its sizes, and where its numb
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compiler.compile import inline, outline, prefer_small_code
+from rlcpu.kernels.compiler.compile import inline, prefer_small_code
 from rlcpu.kernels.machine.memory import part
 from rlcpu.nn.layers.graph import Draft, Graph, LayerOutput, Trace
 from rlcpu.nn.layers.kind import (
@@ -46,63 +45,41 @@ def columns_of(step):
     return CopiedColumns(step.size_in, first_in=0, first_out=first)
 
 
-@functools.cache
-def make_copy(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)` of a copy, see `Kind`."""
-    zero = dtype(0)
-
-    @outline
-    def forward(step, work):
-        """Copy columns of the inputs to columns of the outputs, and zeros to the padding."""
-        prefer_small_code()
-        outputs, inputs, columns = outputs_of(step, work), inputs_of(step, work), columns_of(step)
-        count, end = columns.count, columns.first_out + columns.count
-        for i in range(work.samples):
-            out = part(outputs, i * step.width_out + columns.first_out, count)
-            copy(out, part(inputs, i * step.width_in + columns.first_in, count))
-            if end == step.size_out:  # the last columns of a row: its padding follows
-                fill(part(outputs, i * step.width_out + end, step.width_out - end), zero)
-
-    return forward
+def copy_columns(step, work):
+    """Copy columns of the inputs to columns of the outputs, and zeros to the padding."""
+    prefer_small_code()
+    outputs, inputs, columns = outputs_of(step, work), inputs_of(step, work), columns_of(step)
+    count, end = columns.count, columns.first_out + columns.count
+    for i in range(work.samples):
+        out = part(outputs, i * step.width_out + columns.first_out, count)
+        copy(out, part(inputs, i * step.width_in + columns.first_in, count))
+        if end == step.size_out:  # the last columns of a row: its padding follows
+            fill(part(outputs, i * step.width_out + end, step.width_out - end), 0.0)
 
 
-@functools.cache
-def make_add(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`: adds to the outputs."""
-
-    @outline
-    def forward(step, work):
-        add_to(outputs_of(step, work), inputs_of(step, work))
-
-    return forward
+def add_inputs(step, work):
+    """Add the inputs to the outputs."""
+    add_to(outputs_of(step, work), inputs_of(step, work))
 
 
-@functools.cache
-def make_backward(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)` of copies and additions, see `Kind`."""
-    zero = dtype(0)
-
-    @outline
-    def backward(step, work):
-        """Add slopes of the output columns to those of the input columns they were made of."""
-        prefer_small_code()
-        if not wants_inputs(step, work):
-            return
-        by_inputs, by_outputs = input_slopes(step, work), output_slopes(step, work)
-        columns = columns_of(step)
-        if step.adds_to_slopes == 0:
-            fill(by_inputs, zero)
-        for i in range(work.samples):
-            slopes = part(by_outputs, i * step.width_out + columns.first_out, columns.count)
-            add_to(part(by_inputs, i * step.width_in + columns.first_in, columns.count), slopes)
-
-    return backward
+def backward(step, work):
+    """Add slopes of the output columns to those of the input columns they were made of."""
+    prefer_small_code()
+    if not wants_inputs(step, work):
+        return
+    by_inputs, by_outputs = input_slopes(step, work), output_slopes(step, work)
+    columns = columns_of(step)
+    if step.adds_to_slopes == 0:
+        fill(by_inputs, 0.0)
+    for i in range(work.samples):
+        slopes = part(by_outputs, i * step.width_out + columns.first_out, columns.count)
+        add_to(part(by_inputs, i * step.width_in + columns.first_in, columns.count), slopes)
 
 
-COPY = Kind("copy", make_copy, make_backward)
-ADD = Kind("add", make_add, make_backward)
+COPY = Kind("copy", copy_columns, backward)
+ADD = Kind("add", add_inputs, backward)
 #: Copies some columns of a tensor to one of its own.
-TAKE = Kind("part", make_copy, make_backward)
+TAKE = Kind("part", copy_columns, backward)
 
 
 class Concatenate(Graph):

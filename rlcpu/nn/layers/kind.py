@@ -35,6 +35,8 @@ IN_PLACE = -1
 #: Modes of a pass: forward; or backward, to gradients that are added (`ADDED`) or overwrite
 #: (`OVERWRITTEN`), or to slopes of the network's inputs, which overwrite these, or to both (`|`).
 FORWARD, ADDED, OVERWRITTEN, BY_INPUTS = 0, 1, 2, 4
+#: Modes in which gradients are computed.
+BY_PARAMETERS = ADDED | OVERWRITTEN
 
 Array = npt.NDArray[Any]
 
@@ -80,15 +82,14 @@ STEP = np.dtype([(name, np.int64) for name in LayerStep._fields])
 
 
 class Kind(NamedTuple):
-    """Functions of one kind of layer, for kernels."""
+    """Functions of one kind of layer, plain Python for kernels of any dtype."""
 
     #: Of its arrays of parameters, such as "dense".
     name: str
-    #: dtype -> `forward(step, work)`, which writes the outputs of all samples.
-    forward: Callable[[type], Callable[..., None]]
-    #: dtype -> `backward(step, work)`, which computes gradients and input slopes from output
-    #: slopes, which it may overwrite.
-    backward: Callable[[type], Callable[..., None]]
+    #: (step, work): writes the outputs of all samples.
+    forward: Callable[..., None]
+    #: (step, work): computes gradients and input slopes from output slopes, which it may overwrite.
+    backward: Callable[..., None]
     #: Outputs are what it writes in the place of its inputs, which it so overwrites.
     in_place: bool = False
     #: It writes into the memory of its inputs, outputs or scratch, and gets a copy of them where
@@ -256,12 +257,7 @@ def spare_row(step, work):
 
 
 @inline
-def wants_parameters(work):
-    """Tell whether a pass computes gradients of parameters."""
-    return work.mode & (ADDED | OVERWRITTEN) != 0
-
-
-@inline
 def wants_inputs(step, work):
     """Tell whether a pass computes slopes of a step's inputs."""
-    return work.mode & BY_INPUTS != 0 or (step.learns_below != 0 and wants_parameters(work))
+    wanted = BY_INPUTS | BY_PARAMETERS if step.learns_below != 0 else BY_INPUTS
+    return work.mode & wanted != 0

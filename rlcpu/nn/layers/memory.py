@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compiler.compile import inline, inline_source, specialise
+from rlcpu.kernels.compiler.compile import OfNumbers, inline
 from rlcpu.kernels.machine.memory import part
 from rlcpu.nn.layers.cells import gru, gru_back, lstm, lstm_back, min_gru, min_gru_back
 from rlcpu.nn.layers.dense import Dense, orthogonal
@@ -46,12 +45,20 @@ from rlcpu.nn.layers.kind import (
 )
 from rlcpu.nn.layers.rows import add_to, as_matrix, copy, fill, repeated, row_at
 from rlcpu.nn.layers.time_steps import (
+    add_gradients,
+    add_state_slopes,
     kind_of_cell,
-    make_add_state_slopes,
-    make_finish,
-    make_multiply_states,
-    make_nothing,
+    multiply_states,
     num_sequences,
+)
+
+# Cells, inlined in the loops over units.
+_min_gru, _min_gru_back = OfNumbers(min_gru), OfNumbers(min_gru_back)
+_gru, _gru_back, _lstm, _lstm_back = (
+    OfNumbers(gru),
+    OfNumbers(gru_back),
+    OfNumbers(lstm),
+    OfNumbers(lstm_back),
 )
 
 
@@ -70,58 +77,42 @@ def output_slopes_at(step, work, t):
 # ---------------------------------------------------------------- minimal gated unit
 
 
-@functools.cache
-def make_min_gru(dtype: type) -> Callable[..., None]:
-    """Make `advance` of a minimal gated unit, see `kind_of_cell`."""
-    cell = specialise(min_gru, dtype)
-
-    @inline
-    def run_cell(x_z, x_h, h, out):
-        """Compute all units; z takes the place of x_z."""
-        for k in range(out.size):
-            x_z[k], out[k] = cell(x_z[k], x_h[k], h[k])
-
-    @inline_source
-    def advance(step, work, t, state, next_state):
-        """Compute time step t of all sequences, one after the other."""
-        size, state_size, sequences = step.size_out, step.option, num_sequences(work)
-        for b in range(sequences):
-            row = t * sequences + b
-            x, out = input_row(step, work, row), output_row(step, work, row)
-            h = part(state, b * state_size, size)
-            run_cell(row_at(x, 0, size), row_at(x, 1, size), h, out[:size])
-        copy(next_state, outputs_at(step, work, t))  # h' is the output too
-
-    return advance
+def run_min_gru(x_z, x_h, h, out):
+    """Compute all units; z takes the place of x_z."""
+    for k in range(out.size):
+        x_z[k], out[k] = _min_gru(x_z[k], x_h[k], h[k])
 
 
-@functools.cache
-def make_min_gru_back(dtype: type) -> Callable[..., None]:
-    """Make `go_back` of a minimal gated unit, see `kind_of_cell`."""
-    cell_back = specialise(min_gru_back, dtype)
+def advance_min_gru(step, work, t, state, next_state):
+    """Compute time step t of all sequences, one after the other."""
+    size, state_size, sequences = step.size_out, step.option, num_sequences(work)
+    for b in range(sequences):
+        row = t * sequences + b
+        x, out = input_row(step, work, row), output_row(step, work, row)
+        h = part(state, b * state_size, size)
+        run_min_gru(row_at(x, 0, size), row_at(x, 1, size), h, out[:size])
+    copy(next_state, outputs_at(step, work, t))  # h' is the output too
 
-    @inline
-    def run_back(z, x_h, h, slopes, by_output):
-        """Overwrite z, x_h and `slopes`, of h', with slopes of x_z, x_h and h.
 
-        `by_output` are the slopes of the outputs, which are h' too.
-        """
-        for k in range(h.size):
-            slope = slopes[k] + by_output[k]
-            z[k], x_h[k], slopes[k] = cell_back(z[k], x_h[k], h[k], slope)
+def run_min_gru_back(z, x_h, h, slopes, by_output):
+    """Overwrite z, x_h and `slopes`, of h', with slopes of x_z, x_h and h.
 
-    @inline_source
-    def go_back(step, work, t, state, slopes):
-        """Go back through time step t of all sequences, one after the other."""
-        size, state_size, sequences = step.size_out, step.option, num_sequences(work)
-        by_outputs = output_slopes_at(step, work, t)
-        for b in range(sequences):
-            x, begin = input_row(step, work, t * sequences + b), b * state_size
-            h, by_h = part(state, begin, size), part(slopes, begin, size)
-            by_output = part(by_outputs, begin, size)  # rows of outputs are as long as states
-            run_back(row_at(x, 0, size), row_at(x, 1, size), h, by_h, by_output)
+    `by_output` are the slopes of the outputs, which are h' too.
+    """
+    for k in range(h.size):
+        slope = slopes[k] + by_output[k]
+        z[k], x_h[k], slopes[k] = _min_gru_back(z[k], x_h[k], h[k], slope)
 
-    return go_back
+
+def go_back_min_gru(step, work, t, state, slopes):
+    """Go back through time step t of all sequences, one after the other."""
+    size, state_size, sequences = step.size_out, step.option, num_sequences(work)
+    by_outputs = output_slopes_at(step, work, t)
+    for b in range(sequences):
+        x, begin = input_row(step, work, t * sequences + b), b * state_size
+        h, by_h = part(state, begin, size), part(slopes, begin, size)
+        by_output = part(by_outputs, begin, size)  # rows of outputs are as long as states
+        run_min_gru_back(row_at(x, 0, size), row_at(x, 1, size), h, by_h, by_output)
 
 
 # ---------------------------------------------------------------- gated recurrent unit
@@ -138,73 +129,58 @@ def products_of(step, work):
     return part(saved_of(step, work), begin, step.columns * work.samples)
 
 
-@functools.cache
-def make_gru(dtype: type) -> Callable[..., None]:
-    """Make `advance` of a gated recurrent unit, see `kind_of_cell`."""
-    cell, multiply_states = specialise(gru, dtype), make_multiply_states(dtype)
-
-    @inline
-    def run_cell(x_r, x_z, x_n, p_r, p_z, p_n, h, out):
-        """Compute all units; r, z and n take the places of x_r, x_z and x_n."""
-        for k in range(out.size):
-            x_r[k], x_z[k], x_n[k], out[k] = cell(
-                x_r[k], x_z[k], x_n[k], p_r[k], p_z[k], p_n[k], h[k]
-            )
-
-    @inline_source
-    def advance(step, work, t, state, next_state):
-        """Compute time step t of all sequences."""
-        size, sequences, columns = step.size_out, num_sequences(work), step.columns
-        state_size = step.option
-        products = row_at(products_of(step, work), t, sequences * columns)
-        biases = repeated(parameters_of(step, work)[step.rows * columns :])
-        multiply_states(step, work, state, biases, products)
-        for b in range(sequences):
-            row = t * sequences + b
-            x, out = input_row(step, work, row), output_row(step, work, row)
-            p = row_at(products, b, columns)
-            run_cell(
-                row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size),
-                row_at(p, 0, size), row_at(p, 1, size), row_at(p, 2, size),
-                part(state, b * state_size, size), out[:size],
-            )  # fmt: skip
-        copy(next_state, outputs_at(step, work, t))  # h' is the output too
-
-    return advance
+def run_gru(x_r, x_z, x_n, p_r, p_z, p_n, h, out):
+    """Compute all units; r, z and n take the places of x_r, x_z and x_n."""
+    for k in range(out.size):
+        x_r[k], x_z[k], x_n[k], out[k] = _gru(x_r[k], x_z[k], x_n[k], p_r[k], p_z[k], p_n[k], h[k])
 
 
-@functools.cache
-def make_gru_back(dtype: type) -> Callable[..., None]:
-    """Make `go_back` of a gated recurrent unit, see `kind_of_cell`."""
-    cell_back, add_state_slopes = specialise(gru_back, dtype), make_add_state_slopes(dtype)
+def advance_gru(step, work, t, state, next_state):
+    """Compute time step t of all sequences."""
+    size, sequences, columns = step.size_out, num_sequences(work), step.columns
+    state_size = step.option
+    products = row_at(products_of(step, work), t, sequences * columns)
+    biases = repeated(parameters_of(step, work)[step.rows * columns :])
+    multiply_states(step, work, state, biases, products)
+    for b in range(sequences):
+        row = t * sequences + b
+        x, out = input_row(step, work, row), output_row(step, work, row)
+        p = row_at(products, b, columns)
+        run_gru(
+            row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size),
+            row_at(p, 0, size), row_at(p, 1, size), row_at(p, 2, size),
+            part(state, b * state_size, size), out[:size],
+        )  # fmt: skip
+    copy(next_state, outputs_at(step, work, t))  # h' is the output too
 
-    @inline
-    def run_back(r, z, n, p_n, h, slopes):
-        """Overwrite r, z, n, p_n and `slopes`, of h', with slopes of x_r, x_z, x_n, p_n and h."""
-        for k in range(h.size):
-            r[k], z[k], n[k], p_n[k], slopes[k] = cell_back(
-                r[k], z[k], n[k], p_n[k], h[k], slopes[k]
-            )
 
-    @inline_source
-    def go_back(step, work, t, state, slopes):
-        """Go back through time step t of all sequences."""
-        size, sequences, columns = step.size_out, num_sequences(work), step.columns
-        state_size = step.option
-        products = row_at(products_of(step, work), t, sequences * columns)
-        add_to(slopes, output_slopes_at(step, work, t))  # h' is state and output, in equal rows
-        for b in range(sequences):
-            x, p = input_row(step, work, t * sequences + b), row_at(products, b, columns)
-            begin = b * state_size
-            run_back(
-                row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(p, 2, size),
-                part(state, begin, size), part(slopes, begin, size),
-            )  # fmt: skip
-            copy(p[: 2 * size], x[: 2 * size])  # r and z are of sums x + p: their slopes are equal
-        # The slopes of all products are in their place now: those of h by them are added.
-        add_state_slopes(step, work, products, slopes)
+def run_gru_back(r, z, n, p_n, h, slopes):
+    """Overwrite r, z, n, p_n and `slopes`, of h', with slopes of x_r, x_z, x_n, p_n and h."""
+    for k in range(h.size):
+        r[k], z[k], n[k], p_n[k], slopes[k] = _gru_back(r[k], z[k], n[k], p_n[k], h[k], slopes[k])
 
-    return go_back
+
+def go_back_gru(step, work, t, state, slopes):
+    """Go back through time step t of all sequences."""
+    size, sequences, columns = step.size_out, num_sequences(work), step.columns
+    state_size = step.option
+    products = row_at(products_of(step, work), t, sequences * columns)
+    add_to(slopes, output_slopes_at(step, work, t))  # h' is state and output, in equal rows
+    for b in range(sequences):
+        x, p = input_row(step, work, t * sequences + b), row_at(products, b, columns)
+        begin = b * state_size
+        run_gru_back(
+            row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(p, 2, size),
+            part(state, begin, size), part(slopes, begin, size),
+        )  # fmt: skip
+        copy(p[: 2 * size], x[: 2 * size])  # r and z are of sums x + p: their slopes are equal
+    # The slopes of all products are in their place now: those of h by them are added.
+    add_state_slopes(step, work, products, slopes)
+
+
+def finish_gru(step, work):
+    """Add gradients of the weights of states, and of biases; see `kind_of_cell`."""
+    add_gradients(step, work, products_of(step, work), True)
 
 
 # ---------------------------------------------------------------- long short-term memory
@@ -212,78 +188,65 @@ def make_gru_back(dtype: type) -> Callable[..., None]:
 # A row of the state has h, then c, each `step.width_out` numbers.
 
 
-@functools.cache
-def make_lstm(dtype: type) -> Callable[..., None]:
-    """Make `advance` of an LSTM, see `kind_of_cell`."""
-    cell, multiply_states = specialise(lstm, dtype), make_multiply_states(dtype)
-    zero = dtype(0)
-
-    @inline
-    def run_cell(x_i, x_f, x_g, x_o, c, c_next, h_next):
-        """Compute all units; i, f, g and o take the places of x_i, x_f, x_g and x_o."""
-        for k in range(c.size):
-            x_i[k], x_f[k], x_g[k], x_o[k], h_next[k], c_next[k] = cell(
-                x_i[k], x_f[k], x_g[k], x_o[k], c[k]
-            )
-
-    @inline_source
-    def advance(step, work, t, state, next_state):
-        """Compute time step t of all sequences; products of states are added to the inputs."""
-        size, width, state_size = step.size_out, step.width_out, step.option
-        sequences = num_sequences(work)
-        inputs = row_at(inputs_of(step, work), t, sequences * step.columns)
-        outputs = outputs_at(step, work, t)
-        multiply_states(step, work, state, as_matrix(inputs, step.columns), inputs)
-        fill(next_state, zero)  # the padding behind the units stays so
-        for b in range(sequences):
-            x, out = row_at(inputs, b, step.columns), row_at(outputs, b, width)
-            begin = b * state_size
-            run_cell(
-                row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(x, 3, size),
-                part(state, begin + width, size), part(next_state, begin + width, size), out[:size],
-            )  # fmt: skip
-            copy(part(next_state, begin, width), out)
-
-    return advance
+def run_lstm(x_i, x_f, x_g, x_o, c, c_next, h_next):
+    """Compute all units; i, f, g and o take the places of x_i, x_f, x_g and x_o."""
+    for k in range(c.size):
+        x_i[k], x_f[k], x_g[k], x_o[k], h_next[k], c_next[k] = _lstm(
+            x_i[k], x_f[k], x_g[k], x_o[k], c[k]
+        )
 
 
-@functools.cache
-def make_lstm_back(dtype: type) -> Callable[..., None]:
-    """Make `go_back` of an LSTM, see `kind_of_cell`."""
-    cell_back, add_state_slopes = specialise(lstm_back, dtype), make_add_state_slopes(dtype)
-    zero = dtype(0)
+def advance_lstm(step, work, t, state, next_state):
+    """Compute time step t of all sequences; products of states are added to the inputs."""
+    size, width, state_size = step.size_out, step.width_out, step.option
+    sequences = num_sequences(work)
+    inputs = row_at(inputs_of(step, work), t, sequences * step.columns)
+    outputs = outputs_at(step, work, t)
+    multiply_states(step, work, state, as_matrix(inputs, step.columns), inputs)
+    fill(next_state, 0.0)  # the padding behind the units stays so
+    for b in range(sequences):
+        x, out = row_at(inputs, b, step.columns), row_at(outputs, b, width)
+        begin = b * state_size
+        run_lstm(
+            row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(x, 3, size),
+            part(state, begin + width, size), part(next_state, begin + width, size), out[:size],
+        )  # fmt: skip
+        copy(part(next_state, begin, width), out)
 
-    @inline
-    def run_back(i, f, g, o, c, by_h, by_c, by_output):
-        """Overwrite gates and `by_c`, of c', with the slopes of x_i, x_f, x_g, x_o and c.
 
-        `by_h` and `by_output` are the slopes of h', as the next state and as the output.
-        """
-        for k in range(c.size):
-            i[k], f[k], g[k], o[k], by_c[k] = cell_back(
-                i[k], f[k], g[k], o[k], c[k], by_h[k] + by_output[k], by_c[k]
-            )
+def run_lstm_back(i, f, g, o, c, by_h, by_c, by_output):
+    """Overwrite gates and `by_c`, of c', with the slopes of x_i, x_f, x_g, x_o and c.
 
-    @inline_source
-    def go_back(step, work, t, state, slopes):
-        """Go back through time step t of all sequences."""
-        size, width, state_size = step.size_out, step.width_out, step.option
-        sequences = num_sequences(work)
-        inputs = row_at(inputs_of(step, work), t, sequences * step.columns)
-        by_outputs = output_slopes_at(step, work, t)
-        for b in range(sequences):
-            x, begin = row_at(inputs, b, step.columns), b * state_size
-            by_h = part(slopes, begin, width)
-            run_back(
-                row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(x, 3, size),
-                part(state, begin + width, size), by_h, part(slopes, begin + width, size),
-                part(by_outputs, b * width, size),
-            )  # fmt: skip
-            fill(by_h, zero)  # h acts by the products alone, whose slopes are added below
-        # The cells have left the slopes of all products in the place of the inputs.
-        add_state_slopes(step, work, inputs, slopes)
+    `by_h` and `by_output` are the slopes of h', as the next state and as the output.
+    """
+    for k in range(c.size):
+        i[k], f[k], g[k], o[k], by_c[k] = _lstm_back(
+            i[k], f[k], g[k], o[k], c[k], by_h[k] + by_output[k], by_c[k]
+        )
 
-    return go_back
+
+def go_back_lstm(step, work, t, state, slopes):
+    """Go back through time step t of all sequences."""
+    size, width, state_size = step.size_out, step.width_out, step.option
+    sequences = num_sequences(work)
+    inputs = row_at(inputs_of(step, work), t, sequences * step.columns)
+    by_outputs = output_slopes_at(step, work, t)
+    for b in range(sequences):
+        x, begin = row_at(inputs, b, step.columns), b * state_size
+        by_h = part(slopes, begin, width)
+        run_lstm_back(
+            row_at(x, 0, size), row_at(x, 1, size), row_at(x, 2, size), row_at(x, 3, size),
+            part(state, begin + width, size), by_h, part(slopes, begin + width, size),
+            part(by_outputs, b * width, size),
+        )  # fmt: skip
+        fill(by_h, 0.0)  # h acts by the products alone, whose slopes are added below
+    # The cells have left the slopes of all products in the place of the inputs.
+    add_state_slopes(step, work, inputs, slopes)
+
+
+def finish_lstm(step, work):
+    """Add gradients of the weights of states; see `kind_of_cell`."""
+    add_gradients(step, work, inputs_of(step, work), False)  # in the place of the inputs
 
 
 # ---------------------------------------------------------------- kinds and layers
@@ -291,19 +254,9 @@ def make_lstm_back(dtype: type) -> Callable[..., None]:
 #: Steps that the unit with the longest memory remembers at first.
 LONGEST = 64.0
 
-MIN_GRU = kind_of_cell("min_gru", make_min_gru, make_min_gru_back, make_nothing)
-GRU = kind_of_cell(
-    "gru",
-    make_gru,
-    make_gru_back,
-    functools.partial(make_finish, slopes_of=products_of, has_biases=True),
-)
-LSTM = kind_of_cell(
-    "lstm",
-    make_lstm,
-    make_lstm_back,
-    functools.partial(make_finish, slopes_of=inputs_of, has_biases=False),
-)
+MIN_GRU = kind_of_cell("min_gru", advance_min_gru, go_back_min_gru, lambda step, work: None)
+GRU = kind_of_cell("gru", advance_gru, go_back_gru, finish_gru)
+LSTM = kind_of_cell("lstm", advance_lstm, go_back_lstm, finish_lstm)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -16,16 +16,14 @@ respect to its parameters.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
+import math
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from rlcpu.kernels.compiler.compile import inline, outline
+from rlcpu.kernels.compiler.compile import inline
 from rlcpu.kernels.machine.memory import part
 from rlcpu.nn.layers.graph import LayerOutput
 from rlcpu.nn.layers.kind import (
+    BY_PARAMETERS,
     OVERWRITTEN,
     Kind,
     Layer,
@@ -39,7 +37,6 @@ from rlcpu.nn.layers.kind import (
     parameters_of,
     saved_of,
     vector,
-    wants_parameters,
 )
 from rlcpu.nn.layers.rows import add_to, fill
 
@@ -82,107 +79,72 @@ def gains_and_shifts(parameters, size):
     return parameters[:size], part(parameters, parameters.size // 2, size)
 
 
-@functools.cache
-def make_forward(dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)`, see `Kind`."""
-    zero, one, no_floor = dtype(0), dtype(1), dtype(-np.inf)
-    epsilon = dtype(NORM_EPSILON)
-
-    @inline
-    def center(row):
-        """Subtract the mean of a row."""
-        total = zero
+def forward(step, work):
+    """Normalise, scale and shift the numbers of each sample or pixel: of each group; see `Kind`."""
+    floor = 0.0 if step.fuses_relu != 0 else -math.inf
+    outputs, inputs = outputs_of(step, work), inputs_of(step, work)
+    groups = groups_of(step, work)
+    gains, shifts = gains_and_shifts(parameters_of(step, work), groups.size)
+    fill(outputs, 0.0)
+    for number in range(groups.inverses.size):
+        row = members(inputs, step, groups, number)
+        inverse = normalise(row)
+        groups.inverses[number] = inverse
+        out = members(outputs, step, groups, number)
         for k in range(row.size):
-            total += row[k]
-        mean = total / dtype(row.size)
-        for k in range(row.size):
-            row[k] -= mean
-
-    @inline
-    def variance(row):
-        """Return the variance of a row whose mean is 0."""
-        total = zero
-        for k in range(row.size):
-            total += row[k] * row[k]
-        return total / dtype(row.size)
-
-    @inline
-    def scale(out, row, inverse, gains, shifts, floor):
-        """Divide a row by its deviation, and write it with gains and shifts to `out`.
-
-        `floor` is 0 where a relu behind the layer is computed with it, else -inf.
-        """
-        for k in range(row.size):
-            row[k] *= inverse
             out[k] = max(row[k] * gains[k] + shifts[k], floor)
 
-    @outline
-    def forward(step, work):
-        """Normalise, scale and shift the numbers of each sample or pixel: of each group."""
-        floor = zero if step.fuses_relu != 0 else no_floor
-        outputs, inputs = outputs_of(step, work), inputs_of(step, work)
-        groups = groups_of(step, work)
-        gains, shifts = gains_and_shifts(parameters_of(step, work), groups.size)
-        fill(outputs, zero)
-        for number in range(groups.inverses.size):
-            row = members(inputs, step, groups, number)
-            center(row)
-            inverse = one / np.sqrt(variance(row) + epsilon)
-            groups.inverses[number] = inverse
-            scale(members(outputs, step, groups, number), row, inverse, gains, shifts, floor)
 
-    return forward
-
-
-@functools.cache
-def make_backward(dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)`, see `Kind`."""
-    zero = dtype(0)
-
-    @inline
-    def add_products(sums, row, other):
-        """Add the products of two rows, number by number."""
-        for k in range(row.size):
-            sums[k] += row[k] * other[k]
-
-    @inline
-    def to_input_slopes(z, slopes, inverse, gains):
-        """Overwrite normalised numbers z with the slopes of x.
-
-        With d = slopes * gains, of the outputs, they are inverse * (d - mean(d) - z mean(d z)),
-        where `inverse` is 1 / deviation. `slopes` are overwritten with d.
-        """
-        mean = product_mean = zero
-        for k in range(z.size):
-            slopes[k] *= gains[k]
-            mean += slopes[k]
-            product_mean += slopes[k] * z[k]
-        mean, product_mean = mean / dtype(z.size), product_mean / dtype(z.size)
-        for k in range(z.size):
-            z[k] = inverse * (slopes[k] - mean - z[k] * product_mean)
-
-    @outline
-    def backward(step, work):
-        """Add gradients of gains and shifts; overwrite the inputs, now z, with slopes of x."""
-        groups, gradients = groups_of(step, work), gradients_of(step, work)
-        inputs, slopes = inputs_of(step, work), output_slopes(step, work)
-        gains, _ = gains_and_shifts(parameters_of(step, work), groups.size)
-        if wants_parameters(work) and work.mode & OVERWRITTEN:
-            fill(gradients, zero)
-        for number in range(groups.inverses.size):
-            z, slope = members(inputs, step, groups, number), members(slopes, step, groups, number)
-            if wants_parameters(work):
-                by_gains, by_shifts = gains_and_shifts(gradients, groups.size)
-                add_products(by_gains, slope, z)
-                add_to(by_shifts, slope)
-            to_input_slopes(z, slope, groups.inverses[number], gains)
-
-    return backward
+def normalise(row):
+    """Bring a row to mean 0 and variance 1, and return 1 / deviation."""
+    total, squares = 0.0, 0.0
+    for k in range(row.size):
+        total += row[k]
+    mean = total / row.size
+    for k in range(row.size):
+        row[k] -= mean
+    for k in range(row.size):
+        squares += row[k] * row[k]
+    inverse = 1.0 / math.sqrt(squares / row.size + NORM_EPSILON)
+    for k in range(row.size):
+        row[k] *= inverse
+    return inverse
 
 
-LAYER_NORM = Kind(
-    "layer_norm", make_forward, make_backward, overwrites_inputs=True, fuses_relu=True
-)
+def to_input_slopes(z, slopes, inverse, gains):
+    """Overwrite normalised numbers z with the slopes of x.
+
+    With d = slopes * gains, of the outputs, they are inverse * (d - mean(d) - z mean(d z)), where
+    `inverse` is 1 / deviation. `slopes` are overwritten with d.
+    """
+    total, product_total = 0.0, 0.0
+    for k in range(z.size):
+        slopes[k] *= gains[k]
+        total += slopes[k]
+        product_total += slopes[k] * z[k]
+    mean, product_mean = total / z.size, product_total / z.size
+    for k in range(z.size):
+        z[k] = inverse * (slopes[k] - mean - z[k] * product_mean)
+
+
+def backward(step, work):
+    """Add gradients of gains and shifts; overwrite the inputs, now z, with slopes of x."""
+    groups, gradients = groups_of(step, work), gradients_of(step, work)
+    inputs, slopes = inputs_of(step, work), output_slopes(step, work)
+    gains, _ = gains_and_shifts(parameters_of(step, work), groups.size)
+    if work.mode & OVERWRITTEN:
+        fill(gradients, 0.0)
+    for number in range(groups.inverses.size):
+        z, slope = members(inputs, step, groups, number), members(slopes, step, groups, number)
+        if work.mode & BY_PARAMETERS:
+            by_gains, by_shifts = gains_and_shifts(gradients, groups.size)
+            for k in range(z.size):
+                by_gains[k] += slope[k] * z[k]
+            add_to(by_shifts, slope)
+        to_input_slopes(z, slope, groups.inverses[number], gains)
+
+
+LAYER_NORM = Kind("layer_norm", forward, backward, overwrites_inputs=True, fuses_relu=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -23,14 +23,11 @@ floor; `shape` is (rows, depth, columns).
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from rlcpu.kernels.compiler.compile import (
-    inline,
     inline_source,
     never_inline,
     outline,
@@ -39,18 +36,15 @@ from rlcpu.kernels.compiler.compile import (
 from rlcpu.kernels.machine.matmul import product
 from rlcpu.kernels.machine.memory import shifted
 from rlcpu.nn.layers.kind import (
+    BY_PARAMETERS,
     OVERWRITTEN,
     Kind,
     gradients_of,
     outputs_of,
     parameters_of,
     saved_of,
-    wants_parameters,
 )
 from rlcpu.nn.layers.rows import add_rows, as_matrix, fill, row_at, transposed
-
-#: dtype -> a function of kernels.
-Make = Callable[[type], Callable[..., None]]
 
 # ---------------------------------------------------------------- the loop
 
@@ -87,34 +81,29 @@ def cut_slopes(slopes, starts):
             fill(row_at(slopes, b, size), zero)
 
 
-def kind_of_cell(name: str, make_advance: Make, make_go_back: Make, make_finish: Make) -> Kind:
+def kind_of_cell(
+    name: str,
+    advance: Callable[..., None],
+    go_back: Callable[..., None],
+    finish: Callable[..., None],
+) -> Kind:
     """Return the kind of a cell.
 
     Args:
         name: of its arrays of parameters.
-        make_advance: dtype -> `advance(step, work, t, state, next_state)`: it computes time step t
-            of all sequences from `state` (B * step.option,), and writes `next_state`, of the same
-            size, and the outputs; their padding is 0 already.
-        make_go_back: dtype -> `go_back(step, work, t, state, slopes)`: it goes back through time
-            step t. `slopes` (B * step.option,), those of the state that the step has written,
-            become those of `state`, which it has read; gates are overwritten with theirs.
-        make_finish: dtype -> `finish(step, work)`: it adds gradients, of all time steps at once.
+        advance: (step, work, t, state, next_state): computes time step t of all sequences from
+            `state` (B * step.option,), and writes `next_state`, of the same size, and the outputs;
+            their padding is 0 already.
+        go_back: (step, work, t, state, slopes): goes back through time step t. `slopes`
+            (B * step.option,), those of the state that the step has written, become those of
+            `state`, which it has read; gates are overwritten with theirs.
+        finish: (step, work): adds gradients, of all time steps at once.
     """
-    forward = functools.partial(_make_forward, make_advance)
-    backward = functools.partial(_make_backward, make_go_back, make_finish)
-    return Kind(name, forward, backward, overwrites_inputs=True)
 
-
-@functools.cache
-def _make_forward(make_advance: Make, dtype: type) -> Callable[..., None]:
-    """Make `forward(step, work)` of a cell, see `Kind`."""
-    advance, zero = make_advance(dtype), dtype(0)
-
-    @outline
-    def forward(step, work):
+    def forward(step: Any, work: Any) -> None:
         """Run the cell through all time steps, and leave all states in the saved units."""
         prefer_small_code()
-        fill(outputs_of(step, work), zero)  # the padding behind the units stays so
+        fill(outputs_of(step, work), 0.0)  # the padding behind the units stays so
         states, sequences = saved_of(step, work), num_sequences(work)
         size = sequences * step.option  # numbers of the states of one time step
         for t in range(work.steps):
@@ -122,100 +111,61 @@ def _make_forward(make_advance: Make, dtype: type) -> Callable[..., None]:
             forget(state, row_at(work.starts, t, sequences))  # the backward pass reads zeros too
             advance(step, work, t, state, row_at(states, t + 1, size))
 
-    return forward
-
-
-@functools.cache
-def _make_backward(make_go_back: Make, make_finish: Make, dtype: type) -> Callable[..., None]:
-    """Make `backward(step, work)` of a cell, see `Kind`."""
-    go_back, finish, zero = make_go_back(dtype), make_finish(dtype), dtype(0)
-
-    @outline
-    def backward(step, work):
+    def backward(step: Any, work: Any) -> None:
         """Go back through all time steps, then add gradients."""
         prefer_small_code()
         states, sequences = saved_of(step, work), num_sequences(work)
         size = sequences * step.option  # numbers of the states of one time step
         slopes = row_at(states, work.steps, size)  # rows T: no step reads these states
-        fill(slopes, zero)
+        fill(slopes, 0.0)
         for t in range(work.steps - 1, -1, -1):
             go_back(step, work, t, row_at(states, t, size), slopes)
             cut_slopes(slopes, row_at(work.starts, t, sequences))
         finish(step, work)
 
-    return backward
+    return Kind(name, forward, backward, overwrites_inputs=True)
 
 
 # ---------------------------------------------------------------- products of states and weights
 
 
-@functools.cache
-def make_nothing(dtype: type) -> Callable[..., None]:
-    """Make `finish(step, work)` of a cell without parameters."""
-    return inline(lambda step, work: None)
+def add_gradients(step, work, slopes, has_biases):
+    """Add states.T @ slopes to the weights' gradients, and slopes to those of biases.
 
-
-@functools.cache
-def make_finish(dtype: type, slopes_of: Callable[..., Any], has_biases: bool) -> Callable[..., Any]:
-    """Make `finish(step, work)` of a cell whose states are multiplied by weights.
-
-    `slopes_of` is a function (step, work) -> the slopes of these products, (samples *
-    step.columns,); `has_biases` says whether biases are added to the products.
+    `slopes` (samples * step.columns,) are those of the products of states and weights;
+    `has_biases` says whether biases were added to the products.
     """
-    zero, no_floor = dtype(0), dtype(-np.inf)
-
-    @inline_source
-    def finish(step, work):
-        """Add states.T @ slopes to the weights' gradients, and slopes to those of biases."""
-        if not wants_parameters(work):
-            return
-        gradients, slopes = gradients_of(step, work), slopes_of(step, work)
-        if work.mode & OVERWRITTEN:
-            fill(gradients, zero)
-        if has_biases:
-            add_rows(gradients[step.rows * step.columns :], slopes)
-        states = transposed(saved_of(step, work), step.option)  # rows 0 to T - 1 are factors
-        total = as_matrix(gradients, step.columns)  # which the product starts from
-        shape = step.rows, work.samples, step.columns
-        product(states, as_matrix(slopes, step.columns), total, total, shape, no_floor)
-
-    return finish
+    if work.mode & BY_PARAMETERS == 0:
+        return
+    gradients = gradients_of(step, work)
+    if work.mode & OVERWRITTEN:
+        fill(gradients, 0.0)
+    if has_biases:
+        add_rows(gradients[step.rows * step.columns :], slopes)
+    states = transposed(saved_of(step, work), step.option)  # rows 0 to T - 1 are factors
+    total = as_matrix(gradients, step.columns)  # which the product starts from
+    shape = step.rows, work.samples, step.columns
+    product(states, as_matrix(slopes, step.columns), total, total, shape, -math.inf)
 
 
-@functools.cache
-def make_multiply_states(dtype: type) -> Callable[..., None]:
-    """Make `multiply_states(step, work, state, start, products)`."""
-    no_floor = dtype(-np.inf)
+def multiply_states(step, work, state, start, products):
+    """Write states @ weights + start, a matrix, to `products`, (B * step.columns,).
 
-    @inline_source
-    def multiply_states(step, work, state, start, products):
-        """Write states @ weights + start, a matrix, to `products`, (B * step.columns,).
-
-        `state` (B * step.option,) are those of one time step.
-        """
-        weights = as_matrix(parameters_of(step, work), step.columns)
-        out = as_matrix(products, step.columns)
-        shape = num_sequences(work), step.rows, step.columns
-        product(as_matrix(state, step.option), weights, start, out, shape, no_floor)
-
-    return multiply_states
+    `state` (B * step.option,) are those of one time step.
+    """
+    weights = as_matrix(parameters_of(step, work), step.columns)
+    out = as_matrix(products, step.columns)
+    shape = num_sequences(work), step.rows, step.columns
+    product(as_matrix(state, step.option), weights, start, out, shape, -math.inf)
 
 
-@functools.cache
-def make_add_state_slopes(dtype: type) -> Callable[..., None]:
-    """Make `add_state_slopes(step, work, slopes, state_slopes)`."""
-    no_floor = dtype(-np.inf)
+def add_state_slopes(step, work, slopes, state_slopes):
+    """Add slopes @ weights.T to `state_slopes`: from slopes of products to those of states.
 
-    @inline_source
-    def add_state_slopes(step, work, slopes, state_slopes):
-        """Add slopes @ weights.T to `state_slopes`: from slopes of products to those of states.
-
-        Of one time step: `slopes` (B * step.columns,) are read, `state_slopes` (B * step.option,)
-        added to, of each state the numbers of h.
-        """
-        weights = as_matrix(shifted(work.network.copies, step.copies), step.rows)  # transposed
-        out = as_matrix(state_slopes, step.option)
-        shape = num_sequences(work), step.columns, step.rows
-        product(as_matrix(slopes, step.columns), weights, out, out, shape, no_floor)
-
-    return add_state_slopes
+    Of one time step: `slopes` (B * step.columns,) are read, `state_slopes` (B * step.option,)
+    added to, of each state the numbers of h.
+    """
+    weights = as_matrix(shifted(work.network.copies, step.copies), step.rows)  # transposed
+    out = as_matrix(state_slopes, step.option)
+    shape = num_sequences(work), step.columns, step.rows
+    product(as_matrix(slopes, step.columns), weights, out, out, shape, -math.inf)

@@ -38,14 +38,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
-from numba import types
+from numba import from_dtype
 
 from rlcpu.kernels.compiler.compile import c_function, inline_source
 from rlcpu.kernels.machine.memory import address, aligned_zeros, call_at
 from rlcpu.kernels.machine.structs import Array, Flag, Reference, Struct, Whole
 from rlcpu.nn.layers.kind import ADDED as ADDED
 from rlcpu.nn.layers.kind import BY_INPUTS as BY_INPUTS
-from rlcpu.nn.layers.kind import FORWARD
+from rlcpu.nn.layers.kind import FORWARD, STEP
 from rlcpu.nn.layers.kind import OVERWRITTEN as OVERWRITTEN
 from rlcpu.nn.network.packed import Packed, output_place
 from rlcpu.nn.network.plan import NetworkPlan
@@ -98,7 +98,7 @@ def forward(network, units, samples, is_summed, time):
     )
     first = 1 if is_summed else 0  # the caller has computed the first layer
     for i in range(first, network.num_steps):
-        call_at(network.table[i].forward, (work, i))
+        call_at(network.table[i].forward, (network.table[i], work))
     return output_place(network, 0).offset * samples
 
 
@@ -118,7 +118,7 @@ def backward(network, units, slopes, gradients, samples, is_summed, time, mode):
         starts=address(time.starts),
     )
     for i in range(network.num_steps - 1, -1, -1):
-        call_at(network.table[i].backward, (work, i))
+        call_at(network.table[i].backward, (network.table[i], work))
 
 
 def link(plan: NetworkPlan, dtype: type, is_learnt: bool = True) -> npt.NDArray[Any]:
@@ -130,7 +130,6 @@ def link(plan: NetworkPlan, dtype: type, is_learnt: bool = True) -> npt.NDArray[
         is_learnt: whether there are backward passes.
     """
     table = plan.table.copy()
-    # `Kind.forward` and `Kind.backward` make the functions for a dtype.
     table["forward"] = [_address(kind.forward, dtype) for kind in plan.kinds]
     if is_learnt:
         table["backward"] = [_address(kind.backward, dtype) for kind in plan.kinds]
@@ -196,11 +195,6 @@ class LinkedNetworks:
 
 
 @functools.cache
-def _address(make: Callable[[type], Callable[..., None]], dtype: type) -> int:
-    """Return the address of a function that runs `make(dtype)`, of (step, work), for a step."""
-    compute = make(dtype)
-
-    def run(work, number):
-        compute(work.network.table[number], work)
-
-    return c_function(run, (Work.of(real=dtype).view, types.int64))
+def _address(compute: Callable[..., None], dtype: type) -> int:
+    """Return the address of a function of a `Kind`, compiled in a dtype."""
+    return c_function(compute, (from_dtype(STEP), Work.of(real=dtype).view), dtype)

@@ -77,17 +77,17 @@ def link(rows: Iterable[tuple[Any, str]], scalars: Sequence[Function], dtype: ty
     """
     for row, kind in rows:
         if kind in OF_FUNCTIONS:
-            address_of_function, backward = OF_FUNCTIONS[kind]
-            row["forward"] = address_of_function(dtype, scalars[row["index"]])
+            address_of, backward = OF_FUNCTIONS[kind]
+            row["forward"] = address_of(dtype, scalars[row["index"]])
         else:
             forward, backward = INSTRUCTIONS[kind]
-            row["forward"] = address_of(forward, dtype)
+            row["forward"] = _address(forward, dtype)
         is_needed = kind == "loss" or row["a_gradient"] or row["b_gradient"]
         is_absent = backward is None or not is_needed
-        row["backward"] = 0 if is_absent else address_of(backward, dtype)
+        row["backward"] = 0 if is_absent else _address(backward, dtype)
 
 
 @functools.cache
-def address_of(compute: Any, dtype: type) -> int:
+def _address(compute: Any, dtype: type) -> int:
     """Return the address of the function of an instruction, compiled in a dtype."""
     return c_function(compute, (Chunk.of(real=dtype).view, from_dtype(INSTRUCTION)), dtype)
