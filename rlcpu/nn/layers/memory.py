@@ -54,12 +54,8 @@ from rlcpu.nn.layers.time_steps import (
 
 # Cells, inlined in the loops over units.
 _min_gru, _min_gru_back = OfNumbers(min_gru), OfNumbers(min_gru_back)
-_gru, _gru_back, _lstm, _lstm_back = (
-    OfNumbers(gru),
-    OfNumbers(gru_back),
-    OfNumbers(lstm),
-    OfNumbers(lstm_back),
-)
+_gru, _gru_back = OfNumbers(gru), OfNumbers(gru_back)
+_lstm, _lstm_back = OfNumbers(lstm), OfNumbers(lstm_back)
 
 
 @inline

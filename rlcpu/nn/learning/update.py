@@ -112,40 +112,26 @@ def choose_sequences(settings, epoch, count, first, samples):
             samples[out + t * stride] = (row + t) * abreast + column
 
 
-@inline
-def mean_of(column, samples):
-    """Return the mean of a column over samples."""
-    total = 0.0
-    for i in range(samples.size):
-        total += column[samples[i]]
-    return total / samples.size
-
-
-@inline
-def deviation_of(column, samples, mean):
-    """Return the standard deviation of a column over samples, a little above 0."""
-    total = 0.0
-    for i in range(samples.size):
-        total += (column[samples[i]] - mean) ** 2
-    return np.sqrt(total / max(samples.size - 1, 1)) + 1e-8
-
-
 @inline_source
 def write_moments(frame, minibatch, samples):
     """Write mean and inverse deviation of standardised columns over a minibatch's samples.
 
-    Of a single sample they are 0 and 1.
+    The deviation is a little above 0. Of a single sample they are 0 and 1.
     """
-    settings = frame.settings
-    for k in range(settings.standardised.size):
-        moments = frame.space.moments
+    moments, count = frame.space.moments, samples.size
+    for k in range(frame.settings.standardised.size):
         moments[minibatch, k, 0], moments[minibatch, k, 1] = 0.0, 1.0
-        if samples.size > 1:
-            values = frame.batch.columns[settings.standardised[k]].values
+        if count > 1:
+            values = frame.batch.columns[frame.settings.standardised[k]].values
             column = floats_at(values, frame.space.indices.size)
-            mean = mean_of(column, samples)
+            total, squares = 0.0, 0.0
+            for i in range(count):
+                total += column[samples[i]]
+            mean = total / count
+            for i in range(count):
+                squares += (column[samples[i]] - mean) ** 2
             moments[minibatch, k, 0] = mean
-            moments[minibatch, k, 1] = 1.0 / deviation_of(column, samples, mean)
+            moments[minibatch, k, 1] = 1.0 / (np.sqrt(squares / (count - 1)) + 1e-8)
 
 
 # ---------------------------------------------------------------- first phase: gradients
@@ -242,10 +228,13 @@ def make_step_slices(dtype: type) -> Callable[..., None]:
         `stop_above` is too large.
         """
         prefer_small_code()
-        space, settings = frame.space, frame.settings
-        norm = norm_of(part(space.squares, turn.first_slice, turn.slices))
-        is_finite = are_finite(norm, total_of(space.sums, turn.parts, 0))
-        is_over = exceeds_limit(turn, frame)
+        space, settings, learnt = frame.space, frame.settings, frame.learnt
+        squares = part(space.squares, turn.first_slice, turn.slices)
+        norm, is_finite = norm_of(squares, total_of(space.sums, turn.parts, 0))
+        is_over = False  # whether the statistic of `stop_above` is above its limit
+        if settings.watched >= 0 and turn.update == 0:
+            mean = total_of(space.sums, turn.parts, settings.watched) / turn.samples
+            is_over = mean > settings.limit
         rates = rates_of(
             turn.number // settings.every[turn.update],
             settings.learning_rates[turn.update],
@@ -266,25 +255,20 @@ def make_step_slices(dtype: type) -> Callable[..., None]:
                     stop(space)
                 else:
                     number = turn.first_slice + item
-                    step_slice(number, factor, rates, frame)
+                    begin = frame.layout.slices[number].begin
+                    size = frame.layout.slices[number].end - begin
+                    adam(
+                        part(learnt.parameters, begin, size),
+                        part(space.gradients, begin, size),
+                        part(learnt.first, begin, size),
+                        part(learnt.second, begin, size),
+                        factor,
+                        rates,
+                    )
                     write_slice(number, moves_targets, frame)
                     if item == 0:  # whoever steps the first slice reports for all
                         report(turn, norm, frame)
                 finish(space)
-
-    @outline
-    def step_slice(number, factor, rates, frame):
-        """Step one slice by Adam; `factor` is that of its gradients, 1 or less."""
-        learnt, begin = frame.learnt, frame.layout.slices[number].begin
-        size = frame.layout.slices[number].end - begin
-        adam(
-            part(learnt.parameters, begin, size),
-            part(frame.space.gradients, begin, size),
-            part(learnt.first, begin, size),
-            part(learnt.second, begin, size),
-            factor,
-            rates,
-        )
 
     return step_slices
 
@@ -334,18 +318,16 @@ def approach(targets, parameters, tau):
 
 
 @inline(exact=True)
-def norm_of(squares):
-    """Return the norm of a gradient, from sums of squares of its slices."""
+def norm_of(squares, loss):
+    """Return the norm of a gradient, from sums of squares of its slices, and whether all is finite.
+
+    All is the norm and the loss; in reassociated arithmetic, isfinite would always be True.
+    """
     total = 0.0
     for square in squares:
         total += square
-    return np.sqrt(total)
-
-
-@inline(exact=True)
-def are_finite(norm, loss):
-    """Tell whether both are finite; in reassociated arithmetic, isfinite would always be True."""
-    return np.isfinite(norm) and np.isfinite(loss)
+    norm = np.sqrt(total)
+    return norm, np.isfinite(norm) and np.isfinite(loss)
 
 
 @inline(exact=True)
@@ -355,19 +337,6 @@ def total_of(sums, parts, k):
     for number in range(parts):
         total += sums[number, k]
     return total
-
-
-@inline
-def exceeds_limit(turn, frame):
-    """Tell whether the mean of the statistic of `stop_above` is above its limit.
-
-    It is number `settings.watched` of the first update; -1 for none.
-    """
-    settings = frame.settings
-    if settings.watched < 0 or turn.update != 0:
-        return False
-    total = total_of(frame.space.sums, turn.parts, settings.watched)
-    return total / turn.samples > settings.limit
 
 
 @outline

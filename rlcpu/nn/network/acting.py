@@ -23,7 +23,7 @@ from rlcpu.kernels.machine.vectors import width
 from rlcpu.nn.layers.embedding import sum_ones
 from rlcpu.nn.layers.kind import UNIT, padded
 from rlcpu.nn.layers.rows import copy, fill
-from rlcpu.nn.network.packed import Packed, input_place, output_place, read_state, write_state
+from rlcpu.nn.network.packed import Packed, read_place, read_state, write_state
 from rlcpu.nn.network.passes import LinkedNetwork, Time, forward
 from rlcpu.nn.network.plan import NetworkPlan, TensorPlace
 
@@ -127,7 +127,7 @@ def write_inputs(tile, network, units):
             bounds = np.int64(tile.starts[i]), np.int64(tile.starts[i + 1])
             sum_ones(units, network, samples, i, bounds, tile.columns)
         return
-    place = input_place(network, 0)
+    place = read_place(network.inputs[0])
     begin = place.offset * samples
     if tile.row == 0:
         to_rows(tile.inputs, units, begin, tile.lanes, place.width)
@@ -143,7 +143,7 @@ def read_outputs(tile, network, units):
     """Write all outputs in units to the tile, one after the other."""
     row, lanes = 0, tile.lanes
     for k in range(network.outputs.shape[0]):
-        place = output_place(network, k)
+        place = read_place(network.outputs[k])
         begin = place.offset * tile.samples
         to_lanes(units, begin, tile.outputs, row, lanes, place.size, place.width)
         row += place.size

@@ -50,31 +50,10 @@ def packed_at(typing, address, like):
     return view(types.int64, like), generate
 
 
-_read_place = tuple_of(TensorPlace, FIELDS)
-
-
-@inline
-def input_place(network, number):
-    """Return the `TensorPlace` of an input of a network."""
-    return _read_place(network.inputs[number])
-
-
-@inline
-def output_place(network, number):
-    """Return the `TensorPlace` of an output of a network."""
-    return _read_place(network.outputs[number])
-
+#: (row of `inputs`, `outputs` or `states`) -> its `TensorPlace`, in kernels.
+read_place = tuple_of(TensorPlace, FIELDS)
 
 # ---------------------------------------------------------------- states of layers with memory
-
-
-@inline
-def state_size_of(network):
-    """Return how many numbers a network remembers of a sequence."""
-    size = 0
-    for k in range(network.states.shape[0]):
-        size += _read_place(network.states[k]).width
-    return size
 
 
 @inline
@@ -91,7 +70,7 @@ def write_state(network, units, samples, row, state):
     """
     begin = 0
     for k in range(network.states.shape[0]):
-        place = _read_place(network.states[k])
+        place = read_place(network.states[k])
         first = place.offset * samples + row * place.width
         for j in range(place.width):
             units[first + j] = state[begin + j]
@@ -103,7 +82,7 @@ def read_state(network, units, samples, row, state):
     """Overwrite `state` with a state in units; for arguments see `write_state`."""
     begin = 0
     for k in range(network.states.shape[0]):
-        place = _read_place(network.states[k])
+        place = read_place(network.states[k])
         first = place.offset * samples + row * place.width
         for j in range(place.width):
             state[begin + j] = units[first + j]
@@ -113,32 +92,26 @@ def read_state(network, units, samples, row, state):
 # ---------------------------------------------------------------- transposed copies
 
 
-@inline
-def _copy_squares(weights, copies, first, last, rows, columns):
-    """Transpose rows [first, last) of weights into copies, a square of one register's width each.
-
-    `weights` (rows, columns) and `copies` (columns, rows) are pointers. Columns, always, and rows
-    here are multiples of `UNIT`, a multiple of a register's numbers, and so are `first` and `last`.
-    """
-    step = width(weights, 1)
-    for row in range(first, last, step):
-        for column in range(0, columns, step):
-            transpose(
-                Matrix(weights, row * columns + column, columns, 1),
-                Matrix(copies, column * rows + row, rows, 1),
-            )
-
-
 @outline
 def copy_rows(step, network, first, last):
-    """Transpose rows [first, last) of a `LayerStep`'s matrix into the copies, if it has a copy."""
+    """Transpose rows [first, last) of a `LayerStep`'s matrix into the copies, if it has a copy.
+
+    Where all rows are a multiple of `UNIT`, a multiple of a register's numbers, as columns always
+    are and `first` and `last` then too, it moves squares of one register's width.
+    """
     if step.copies < 0:
         return
     rows, columns = step.rows, step.columns
     weights = shifted(network.parameters, step.parameters)
     copies = shifted(network.copies, step.copies)
     if rows % UNIT == 0:
-        _copy_squares(weights, copies, first, last, rows, columns)
+        square = width(weights, 1)
+        for row in range(first, last, square):
+            for column in range(0, columns, square):
+                transpose(
+                    Matrix(weights, row * columns + column, columns, 1),
+                    Matrix(copies, column * rows + row, rows, 1),
+                )
         return
     padded_rows = (rows + UNIT - 1) // UNIT * UNIT  # numbers of a row of the copy
     for row in range(first, last):

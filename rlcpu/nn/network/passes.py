@@ -11,8 +11,8 @@ the first network that needs it: a new network of known kinds compiles nothing.
     backward(network, units, slopes, gradients, samples, is_summed, time, mode)
         makes derivatives with respect to the parameters, the inputs, or both
 
-`network` is a view of a `Packed` whose table is linked; `input_place` and `output_place` say where
-its inputs and outputs are in `units`, which its `NetworkPlan` has the size of:
+`network` is a view of a `Packed` whose table is linked; its `inputs` and `outputs` say where these
+are in `units`, which its `NetworkPlan` has the size of:
 
     units      (samples * plan.units,) or more. Before a forward pass, the caller writes the inputs:
                rows of place.width numbers, of which the first place.size count, the others are 0.
@@ -47,7 +47,7 @@ from rlcpu.nn.layers.kind import ADDED as ADDED
 from rlcpu.nn.layers.kind import BY_INPUTS as BY_INPUTS
 from rlcpu.nn.layers.kind import FORWARD, STEP
 from rlcpu.nn.layers.kind import OVERWRITTEN as OVERWRITTEN
-from rlcpu.nn.network.packed import Packed, output_place
+from rlcpu.nn.network.packed import Packed, read_place
 from rlcpu.nn.network.plan import NetworkPlan
 
 
@@ -99,7 +99,7 @@ def forward(network, units, samples, is_summed, time):
     first = 1 if is_summed else 0  # the caller has computed the first layer
     for i in range(first, network.num_steps):
         call_at(network.table[i].forward, (network.table[i], work))
-    return output_place(network, 0).offset * samples
+    return read_place(network.outputs[0]).offset * samples
 
 
 @inline_source

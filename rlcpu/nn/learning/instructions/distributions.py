@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.kernels.machine.random import mix, uniforms
-from rlcpu.nn.layers.rows import fill
+from rlcpu.nn.layers.rows import copy, fill
 from rlcpu.nn.learning.instructions.numbers import add_row
 from rlcpu.nn.network.heads import FORBIDDEN, standard_normal
 
@@ -37,42 +37,22 @@ def log_softmax(chunk: Any, instruction: Any) -> None:
     for k in range(width):
         row, logits = rows[first + k], rows[instruction.a + k]
         if instruction.c < 0:
-            copy_logits(row, largest, logits)
+            copy(row, logits)
         else:
-            copy_allowed(row, largest, logits, rows[instruction.c + k])
+            allowed = rows[instruction.c + k]
+            for i in range(row.size):
+                row[i] = logits[i] if allowed[i] != 0.0 else FORBIDDEN
+        for i in range(row.size):
+            largest[i] = row[i] if row[i] > largest[i] else largest[i]
     for k in range(width):
-        add_exponentials(total, rows[first + k], largest)
-    log_total = largest
-    add_logarithms(log_total, total)  # the largest logit + log(sum of e**(x - largest))
+        row = rows[first + k]
+        for i in range(row.size):
+            total[i] += math.exp(row[i] - largest[i])
+    log_total = largest  # the largest logit + log(sum of e**(x - largest))
+    for i in range(total.size):
+        log_total[i] += math.log(total[i])
     for k in range(width):
         add_row(rows[first + k], log_total, -1.0)
-
-
-def copy_logits(row: Any, largest: Any, logits: Any) -> None:
-    """Copy the logits of one action, and let `largest` be the larger of these and itself."""
-    for i in range(row.size):
-        row[i] = logits[i]
-        largest[i] = logits[i] if logits[i] > largest[i] else largest[i]
-
-
-def copy_allowed(row: Any, largest: Any, logits: Any, allowed: Any) -> None:
-    """Copy logits where the action is allowed, else `FORBIDDEN`; see `copy_logits`."""
-    for i in range(row.size):
-        logit = logits[i] if allowed[i] != 0.0 else FORBIDDEN
-        row[i] = logit
-        largest[i] = logit if logit > largest[i] else largest[i]
-
-
-def add_exponentials(total: Any, row: Any, largest: Any) -> None:
-    """Add e**(x - largest) to `total`, for the numbers x of a row."""
-    for i in range(total.size):
-        total[i] += math.exp(row[i] - largest[i])
-
-
-def add_logarithms(out: Any, row: Any) -> None:
-    """Add the logarithms of a row to `out`."""
-    for i in range(out.size):
-        out[i] += math.log(row[i])
 
 
 def through_log_softmax(chunk: Any, instruction: Any) -> None:
@@ -83,14 +63,10 @@ def through_log_softmax(chunk: Any, instruction: Any) -> None:
     for k in range(width):
         add_row(total, slopes[first + k], 1.0)
     for k in range(width):
+        out, by_log_prob = slopes[instruction.a + k], slopes[first + k]
         log_probs = chunk.rows[first + k]
-        add_logit_slopes(slopes[instruction.a + k], slopes[first + k], log_probs, total)
-
-
-def add_logit_slopes(out: Any, slopes: Any, log_probs: Any, total: Any) -> None:
-    """Add slopes of one logit: those of its log-probability less its probability times `total`."""
-    for i in range(out.size):
-        out[i] += slopes[i] - math.exp(log_probs[i]) * total[i]
+        for i in range(out.size):
+            out[i] += by_log_prob[i] - math.exp(log_probs[i]) * total[i]
 
 
 def entropy(chunk: Any, instruction: Any) -> None:

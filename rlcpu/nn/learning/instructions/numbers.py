@@ -143,26 +143,11 @@ def argmax(chunk: Any, instruction: Any) -> None:
     fill(largest, -math.inf)
     for k in range(count):
         row = chunk.rows[instruction.a + k]
-        if mask < 0:
-            update_best(best, largest, row, float(k))
-        else:
-            update_best_allowed(best, largest, row, chunk.rows[mask + k], float(k))
-
-
-def update_best(best: Any, largest: Any, row: Any, k: float) -> None:
-    """Set `best` to k and `largest` to the row's number where this is larger."""
-    for i in range(best.size):
-        is_better = row[i] > largest[i]
-        best[i] = k if is_better else best[i]
-        largest[i] = row[i] if is_better else largest[i]
-
-
-def update_best_allowed(best: Any, largest: Any, row: Any, allowed: Any, k: float) -> None:
-    """Set `best` to k and `largest` to the row's number where this is larger and allowed."""
-    for i in range(best.size):
-        is_better = row[i] > largest[i] and allowed[i] != 0.0
-        best[i] = k if is_better else best[i]
-        largest[i] = row[i] if is_better else largest[i]
+        allowed = chunk.rows[max(mask, 0) + k]  # not read without a mask
+        for i in range(best.size):
+            is_better = row[i] > largest[i] and (mask < 0 or allowed[i] != 0.0)
+            best[i] = k if is_better else best[i]
+            largest[i] = row[i] if is_better else largest[i]
 
 
 def clamped(index: float, width: int) -> int:
