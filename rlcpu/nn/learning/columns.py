@@ -7,7 +7,7 @@ The kernel reads each column by a record of addresses and sizes
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,16 +59,18 @@ class Columns:
             KeyError: a column is missing.
             ValueError: columns do not fit together, or indices are out of their range.
         """
-        for name in normalise:
+        for name, fields in normalise.items():
             if name not in self.widths:
                 raise ValueError(f"normalise has {name!r}: expected {', '.join(self.widths)}")
-        scalings = {name: _scaling_of(name, each) for name, each in normalise.items()}
+            if not 2 <= len(fields) <= 3:
+                raise ValueError(f"normalise[{name!r}]: expected mean, scale and perhaps a limit")
         columns: dict[str, _Column] = {}
         is_new = False  # whether the records of the last batch do not hold for this one
         for name, width in self.widths.items():
             if name not in batch:
                 raise KeyError(f"batch has no column {name!r}: expected {', '.join(self.widths)}")
-            values, scaling = batch[name], scalings.get(name, _NO_SCALING)
+            values = batch[name]
+            scaling = Scaling(*normalise[name]) if name in normalise else _NO_SCALING
             column = self._last.get(name)
             if column is None or not column.is_made_of(values, scaling):
                 column, is_new = self._make(name, width, values, scaling), True
@@ -84,7 +86,7 @@ class Columns:
                 raise ValueError(f"batch has columns of {numbers}")
             records = [tuple(column.record) for column in columns.values()]
             self._records, self._last = np.array(records, COLUMN_RECORD), columns
-            self.ones = frozenset(name for name, each in columns.items() if each.is_of_ones)
+            self.ones = frozenset(name for name, each in columns.items() if each.record.ones)
         count = next(iter(columns.values())).samples
         return BatchColumns(self._records, columns, count)
 
@@ -106,7 +108,11 @@ class Columns:
         record = ColumnRecord(array_address(array), width)
         if scaling is not _NO_SCALING:
             scaling = Scaling._make(as_writable(each, np.float32) for each in scaling)
-            _check_shapes(name, scaling, width)
+            for field, each in scaling._asdict().items():
+                expected = () if field == "limit" else (width,)
+                if each.shape != expected:
+                    shape = f"{field} has shape {each.shape}"
+                    raise ValueError(f"normalise[{name!r}]: {shape}: expected {expected}")
             record = record._replace(**{k: array_address(v) for k, v in scaling._asdict().items()})
         return _Column(values, array, scaling, len(array), record)
 
@@ -114,13 +120,6 @@ class Columns:
 _NONE: Any = None
 #: For a column that is not scaled.
 _NO_SCALING = Scaling(_NONE, _NONE, _NONE)
-
-
-def _scaling_of(name: str, fields: Any) -> Scaling:
-    """Return the scaling of a column; ValueError for more or fewer fields than one has."""
-    if not 2 <= len(fields) <= 3:
-        raise ValueError(f"normalise[{name!r}]: expected mean, scale and perhaps a limit")
-    return Scaling(*fields)
 
 
 class BatchColumns(NamedTuple):
@@ -140,11 +139,6 @@ class _Column(NamedTuple):
     samples: int  #: how many
     record: ColumnRecord
     starts: Any = None  #: of `Ones`, (samples + 1,) int64
-
-    @property
-    def is_of_ones(self) -> bool:
-        """Tell whether the kernel has places of ones, and no numbers."""
-        return self.record.ones != 0
 
     def is_made_of(self, values: Any, scaling: Scaling) -> bool:
         """Tell whether the record holds for these arrays too, as they are the same ones.
@@ -176,15 +170,45 @@ def _keeps_ones(scaling: Scaling) -> bool:
     return not np.any(mean) and bool(np.all(np.asarray(scale) == 1.0) and np.all(limit >= 1.0))
 
 
-def _check_shapes(name: str, scaling: Scaling, width: int) -> None:
-    for field, each in scaling._asdict().items():
-        expected = () if field == "limit" else (width,)
-        if each.shape != expected:
-            shape = f"{field} has shape {each.shape}"
-            raise ValueError(f"normalise[{name!r}]: {shape}: expected {expected}")
-
-
 def _check_indices(name: str, values: Array, size: int) -> None:
     if not (values.min() >= 0 and values.max() < size):
         wrong = values[~((values >= 0) & (values < size))]
         raise ValueError(f"batch[{name!r}]: expected 0 to {size - 1}, got {wrong[0]:g}")
+
+
+def read_states(
+    states: Mapping[str, Any], networks: Sequence[tuple[str, int]], sequences: int
+) -> list[Array | None]:
+    """Return for each network its states as the kernel reads them, after checks.
+
+    Args:
+        states: by name of a network its states before the first time step.
+        networks: of each network the name by which it finds its states, that of the network which
+            a target follows, and how many numbers a state has, 0 without memory.
+        sequences: of the batch.
+
+    Returns:
+        (sequences, size) float32 for each network; None for one without memory.
+
+    Raises:
+        KeyError: those of a network are missing.
+        ValueError: a name is unknown, or an array has another shape.
+    """
+    for name in states:
+        if name not in dict(networks):
+            expected = ", ".join(dict(networks))
+            raise ValueError(f"states has {name!r}: expected {expected}")
+    arrays: list[Array | None] = []
+    for name, size in networks:
+        if size == 0:
+            arrays.append(None)
+            continue
+        if name not in states:
+            expected = f"expected {(sequences, size)}"
+            raise KeyError(f"states has no {name!r}, a network with memory: {expected}")
+        array = as_writable(states[name], np.float32)
+        if array.shape != (sequences, size):
+            shape = f"{array.shape}: expected {(sequences, size)}"
+            raise ValueError(f"states[{name!r}] has shape {shape}")
+        arrays.append(array)
+    return arrays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -174,3 +175,37 @@ def make_space(
         done=np.zeros(LINE_WORDS, np.int64),
         report=np.zeros((len(tape.statistics), num_sums + REPORT_COLUMNS)),
     )
+
+
+def read_report(
+    space: Space, statistics: Sequence[Sequence[str]], num_steps: int
+) -> dict[str, float]:
+    """Return the means of a call from its report, see `rlcpu.nn.learning.learner.Learner.update`.
+
+    Args:
+        space: of the call.
+        statistics: of each update the names of its loss and statistics.
+        num_steps: gradient steps of the first update, over all calls.
+
+    Raises:
+        FloatingPointError: a loss or a gradient was not finite.
+    """
+    num_sums, rows = space.num_sums, space.report.tolist()
+    report: dict[str, float] = {}
+    for k, (names, row) in enumerate(zip(statistics, rows, strict=True)):
+        if row[num_sums + FAULT]:
+            totals = space.sums.sum(axis=0)  # of all parts of the minibatch
+            pairs = zip(names, totals, strict=False)
+            bad = [name for name, total in pairs if not math.isfinite(total)]
+            # The first update counts the steps: its own was left out, and is not among them.
+            raise FloatingPointError(
+                f"gradient step {num_steps + (k == 0)}: {', '.join(bad) or 'a gradient'} of "
+                f"{names[0]} became NaN or infinite, and the step was left out: smaller rewards, "
+                "observations or learning_rate help"
+            )
+        steps = row[num_sums + STEPS]
+        for name, total in zip(names, row, strict=False):
+            report[name] = total / steps if steps else math.nan
+    steps = rows[0][num_sums + STEPS]
+    report["gradient_norm"] = rows[0][num_sums + NORM] / steps if steps else math.nan
+    return {**report, "num_gradients": int(steps)}

@@ -17,10 +17,8 @@ from rlcpu.kernels.machine.memory import array_address
 from rlcpu.kernels.machine.random import keys, stream_seeds
 from rlcpu.kernels.machine.threads import default_num_threads
 from rlcpu.nn.learning import machine_code
-from rlcpu.nn.learning.columns import Columns, as_writable
+from rlcpu.nn.learning.columns import Columns, read_states
 from rlcpu.nn.learning.frame import (
-    FAULT,
-    NORM,
     STEPS,
     Frame,
     SampleColumns,
@@ -28,8 +26,9 @@ from rlcpu.nn.learning.frame import (
     Space,
     UpdateArguments,
     make_space,
+    read_report,
 )
-from rlcpu.nn.learning.settings import LearnerSettings, UpdateSettings, parts_of
+from rlcpu.nn.learning.settings import LearnerSettings, SettingsPacking, UpdateSettings
 from rlcpu.nn.learning.workers import IMPATIENT, Helpers
 from rlcpu.nn.network import flat
 from rlcpu.nn.network.graph import Network
@@ -41,8 +40,6 @@ Array = npt.NDArray[Any]
 #: Parameters times samples from which a second thread pays: of a minibatch, as threads wait for
 #: each other, and of all minibatches of a call, as threads are started.
 LEAST_OF_MINIBATCH, LEAST_OF_CALL = 1_000_000, 4_000_000
-#: Looks at another worker in a millisecond.
-LOOKS_OF_MILLISECOND = 800_000
 #: C's type of the function that the workers of an update run: (address of a `Share`), see
 #: `rlcpu.nn.learning.update`.
 _UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_int64)
@@ -126,7 +123,6 @@ class Learner:
     _space_sizes: tuple[int, ...] = ()
     _code: int = 0  #: address of the function that the workers of an update run
     _call: Any = None  #: calls it
-    _last_settings: Any = (None, None)  #: what the last `UpdateSettings` were made of, and these
 
     def __init__(
         self,
@@ -152,48 +148,6 @@ class Learner:
         self.updates = [
             each._replace(learns=everything) if each.learns is None else each for each in updates
         ]
-        self._check_names()
-        copies = {name: _copy_of(self._sources[source]) for name, source in self.targets.items()}
-        named = {**self._sources, **copies}
-        self.names, self.networks, self.dtype = list(named), list(named.values()), dtype
-        self._per_sample_names = tuple(per_sample)
-        self.per_sample: dict[str, Array] = {}
-        learns = [each.learns or () for each in self.updates]
-        self.layout, self._places = flat.lay_out(named, self.arrays, self.targets, learns)
-        self.learnt = flat.make_learnt(self.layout, dtype)
-        self._tables = [plan.table.copy() for plan in self._plans]  # `_link` writes addresses
-        self.counters = np.zeros(2, np.int64)
-        self.key = keys(stream_seeds(seed, count=1))[:, 0]  # of the only stream
-        self.num_workers = num_threads or default_num_threads()
-        self.helpers, self._updates_alone = Helpers(), 0
-        self.read_networks()
-        self._trace(self.settings)
-
-    def _check_names(self) -> None:
-        """Raise an exception for arrays, and names of networks, targets and updates that are bad.
-
-        Raises:
-            TypeError: an array is not float32, or has several axes.
-            ValueError: names do not fit.
-        """
-        for name, array in self.arrays.items():
-            if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1:
-                expected = "expected a Network or a float32 vector"
-                raise TypeError(f"networks[{name!r}]={array!r}: {expected}")
-        names: dict[int, str] = {}
-        for name, network in self._sources.items():
-            first = names.setdefault(id(network), name)
-            if first != name:
-                raise ValueError(
-                    f"networks[{name!r}] is networks[{first!r}]: expected another network, or "
-                    f"targets={{{name!r}: {first!r}}} for a copy"
-                )
-        for name, source in self.targets.items():
-            if source not in self._sources or name in self._sources:
-                raise ValueError(
-                    f"targets={{{name!r}: {source!r}}}: expected a new name of a network"
-                )
-        known = [*self._sources, *self.arrays]
         if self.updates and self.updates[0].every != 1:
             raise ValueError(
                 f"every={self.updates[0].every!r} of the first update: expected 1, as its gradient "
@@ -201,9 +155,24 @@ class Learner:
             )
         for each in self.updates:
             check_count("every", each.every)
-            for name in each.learns or ():
-                if name not in known:
-                    raise ValueError(f"learns={name!r}: expected one of {', '.join(known)}")
+        learns = [each.learns or () for each in self.updates]
+        flat.check_names(self._sources, self.arrays, self.targets, learns)
+        copies = {name: _copy_of(self._sources[source]) for name, source in self.targets.items()}
+        named = {**self._sources, **copies}
+        self.names, self.networks, self.dtype = list(named), list(named.values()), dtype
+        self._per_sample_names = tuple(per_sample)
+        self.per_sample: dict[str, Array] = {}
+        self.layout, self._places = flat.lay_out(named, self.arrays, self.targets, learns)
+        self.learnt = flat.make_learnt(self.layout, dtype)
+        self._tables = [plan.table.copy() for plan in self._plans]  # `_link` writes addresses
+        self.counters = np.zeros(2, np.int64)
+        self.key = keys(stream_seeds(seed, count=1))[:, 0]  # of the only stream
+        every = [each.every for each in self.updates]
+        self._packing = SettingsPacking(every, self.learnt.parameters.size, self.key, dtype)
+        self.num_workers = num_threads or default_num_threads()
+        self.helpers, self._updates_alone = Helpers(), 0
+        self.read_networks()
+        self._trace(self.settings)
 
     # ------------------------------------------------------------ what is learnt
 
@@ -244,7 +213,7 @@ class Learner:
     def discard(self) -> None:
         """Make new arrays after an interrupted update: its threads may still write to the old."""
         self.learnt = copy.deepcopy(self.learnt)
-        self.counters, self._last_settings = self.counters.copy(), (None, None)
+        self.counters = self.counters.copy()
         self._pairs = self._pair_arrays()
         self.space = None
 
@@ -369,8 +338,12 @@ class Learner:
         ones_before = self._columns.ones
         columns = self._columns.read(batch, normalise or {})
         count = columns.samples
-        kernel_settings = self._settings_of(options, rates, count)
-        arrays = self._state_arrays(states or {}, count, options.sequence_length)
+        kernel_settings = self._packing.pack(options, rates, count, self.tape, self.counters)
+        sizes = [
+            (self.targets.get(name, name), network.state_size)
+            for name, network in zip(self.names, self.networks, strict=True)
+        ]
+        arrays = read_states(states or {}, sizes, count // options.sequence_length)
         # Columns of ones need other instructions than plain ones.
         self._is_linked &= ones_before == self._columns.ones
         self._link()
@@ -436,105 +409,9 @@ class Learner:
                 are written.
         """
         self.write_networks([*self._sources, *self.arrays] if write is None else write)
-        # A row for each update: its sums, then `NORM`, `STEPS` and `FAULT`; see `Space.report`.
-        num_sums, rows = self.space.sums.shape[1], self.space.report.tolist()
-        report: dict[str, float] = {}
-        for k, (names, row) in enumerate(zip(self.tape.statistics, rows, strict=True)):
-            if row[num_sums + FAULT]:
-                raise FloatingPointError(self._describe_fault(k))
-            steps = row[num_sums + STEPS]
-            for name, total in zip(names, row, strict=False):
-                report[name] = total / steps if steps else math.nan
-        steps = rows[0][num_sums + STEPS]
-        report["gradient_norm"] = rows[0][num_sums + NORM] / steps if steps else math.nan
-        return {**report, "num_gradients": int(steps)}
-
-    def _describe_fault(self, update: int) -> str:
-        """Return the message for a loss or gradient of an update, by number, that is not finite.
-
-        `space.sums` has, in a row for each worker, the sums of statistics over its samples.
-        """
-        names, totals = self.tape.statistics[update], self.space.sums.sum(axis=0)
-        bad = [name for name, total in zip(names, totals, strict=False) if not math.isfinite(total)]
-        # The first update counts the steps: its own was left out, and is not among them.
-        step = int(self.counters[0]) + (1 if update == 0 else 0)
-        return (
-            f"gradient step {step}: {', '.join(bad) or 'a gradient'} of {names[0]} became NaN or "
-            "infinite, and the step was left out: smaller rewards, observations or learning_rate "
-            "help"
-        )
+        return read_report(self.space, self.tape.statistics, int(self.counters[0]))
 
     # ------------------------------------------------------------ what kernels are given
-
-    def _settings_of(self, options: LearnerSettings, rates: Array, count: int) -> UpdateSettings:
-        """Return the settings of an update of `count` samples for kernels.
-
-        They are those of the last update where they depend on nothing that has changed: to pack
-        them takes as long as to learn from a small minibatch.
-        """
-        sources = options._replace(learning_rate=0.0), count, self.tape, *self.key.tolist()
-        last_sources, last = self._last_settings
-        if sources == last_sources and last.counters is self.counters:
-            last.learning_rates[...] = rates
-            return last
-        real, size = self.dtype, self.learnt.parameters.size
-        minibatch = min(options.minibatch_size, count)
-        part, chunk = parts_of(minibatch, size, options.sequence_length)
-        # The statistic whose mean ends the call where it goes beyond the limit.
-        watched, limit = options.watched(self.tape.statistics[0])
-        settings = UpdateSettings.of(real=real)(
-            epochs=options.epochs,
-            minibatch=minibatch,
-            part=part,
-            chunk=chunk,
-            steps=options.sequence_length,
-            abreast=options.sequences_abreast(count),
-            is_shuffled=bool(options.shuffle),
-            standardised=np.array(self.tape.standardised, np.int64),
-            counters=self.counters,
-            every=np.array([each.every for each in self.updates]),
-            period=options.target_period,
-            tau=real(options.tau),
-            learning_rates=rates,
-            epsilon=real(options.epsilon),
-            decay=real(options.weight_decay),
-            is_rectified=bool(options.rectified),
-            max_norm=real(options.max_gradient_norm),
-            watched=watched,
-            limit=limit,
-            key_low=int(self.key[0]),
-            key_high=int(self.key[1]),
-            # A look at another worker takes 1.3 ns. Workers wait about as long as one part of a
-            # minibatch takes, and a millisecond: a virtual machine often takes a core away for
-            # less, and without it half of PPO's updates were made by one thread. A part takes about
-            # as long as a look for every 16 of its samples times parameters.
-            patience=LOOKS_OF_MILLISECOND + part * size // 16,
-        )
-        self._last_settings = sources, settings
-        return settings
-
-    def _state_arrays(self, states: Mapping[str, Any], count: int, length: int) -> list[Any]:
-        """Return for each network None, or its states (count / length, size), after checks.
-
-        They are float32, of `count` samples in sequences of `length`; see `update`.
-        """
-        for name in states:
-            if name not in self._sources:
-                raise ValueError(f"states has {name!r}: expected {', '.join(self._sources)}")
-        arrays: list[Any] = []
-        for name, network in zip(self.names, self.networks, strict=True):
-            source, size = self.targets.get(name, name), network.state_size
-            if size == 0:
-                arrays.append(None)
-                continue
-            shape = count // length, size
-            if source not in states:
-                raise KeyError(f"states has no {source!r}, a network with memory: expected {shape}")
-            array = as_writable(states[source], np.float32)
-            if array.shape != shape:
-                raise ValueError(f"states[{source!r}] has shape {array.shape}: expected {shape}")
-            arrays.append(array)
-        return arrays
 
     def _space_for(self, count: int, settings: UpdateSettings) -> Space:
         """Return the scratch memory of an update of `count` samples, its counters and report 0.
@@ -543,15 +420,13 @@ class Learner:
         """
         sizes = count, settings.minibatch, settings.part, settings.chunk
         if self.space is None or self._space_sizes != sizes:
-            self.space, self._space_sizes = self._make_space(count, settings), sizes
+            facts = self.learnt, self.layout, self.tape, self._plans, self._tables
+            self.space = make_space(count, settings, self.num_workers, *facts)
+            self._space_sizes = sizes
         space: Space = self.space
         for array in (space.claims, space.done, space.report):
             array[...] = 0
         return space
-
-    def _make_space(self, count: int, settings: UpdateSettings) -> Space:
-        args = self.num_workers, self.learnt, self.layout, self.tape, self._plans, self._tables
-        return make_space(count, settings, *args)
 
     # ------------------------------------------------------------ machine code
 
@@ -577,8 +452,7 @@ class Learner:
     def __getstate__(self) -> dict[str, Any]:
         """Leave out scratch memory, and what belongs to this process: addresses, a child."""
         left_out = "compiling_process", "_call", "last_call", "space"
-        state = {**self.__dict__, **dict.fromkeys(left_out), "_pairs": {}, "_is_linked": False}
-        return {**state, "_last_settings": (None, None)}
+        return {**self.__dict__, **dict.fromkeys(left_out), "_pairs": {}, "_is_linked": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

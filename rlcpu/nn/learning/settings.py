@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.machine.structs import Array, Flag, Real, Struct, Whole
+from rlcpu.nn.tape.tracing import Tape
 
 #: Samples that pass the networks together, and at most so many parts has a minibatch.
 CHUNK, MOST_PARTS = 128, 32
@@ -19,6 +20,8 @@ VECTOR = 16
 #: Samples times parameters from which a part of half a chunk takes 1 % longer, to add its gradients
 #: to the others; below it is 5 %.
 LEAST_OF_PART = 4_000_000
+#: Looks at another worker in a millisecond.
+LOOKS_OF_MILLISECOND = 800_000
 #: Sequences that pass networks together at least: rows of the products of a time step.
 TOGETHER = 16
 
@@ -147,6 +150,88 @@ class UpdateSettings(Struct):
     key_low = Whole()  #: uint32, of the random stream
     key_high = Whole()  #: uint32, of the random stream
     patience = Whole()  #: see `rlcpu.nn.learning.workers.wait`
+
+
+class SettingsPacking:
+    """Packs the settings of updates for kernels, or returns those of the last update again.
+
+    To pack them takes as long as to learn from a small minibatch.
+
+    Args:
+        every: of each update, after how many minibatches it follows.
+        size: parameters of the learner, how many.
+        key: (2,) uint32 of the random stream.
+        dtype: of gradients and moments.
+    """
+
+    def __init__(
+        self, every: list[int], size: int, key: npt.NDArray[np.uint32], dtype: type
+    ) -> None:
+        self._facts = every, size, key, dtype
+        self._last_sources: Any = None
+        self._last: Any = None
+
+    def __reduce__(self) -> Any:
+        return SettingsPacking, self._facts  # what was packed has addresses
+
+    def pack(
+        self,
+        options: LearnerSettings,
+        rates: npt.NDArray[Any],
+        count: int,
+        tape: Tape,
+        counters: npt.NDArray[np.int64],
+    ) -> UpdateSettings:
+        """Return the settings of an update, those of the last one if only rates have changed.
+
+        Args:
+            options: of the call.
+            rates: (updates,) learning rates.
+            count: samples of the batch.
+            tape: the algorithm.
+            counters: (2,), minibatches and epochs so far, which are read where they are.
+
+        Raises:
+            ValueError: options do not fit the batch or the algorithm.
+        """
+        every, size, key, real = self._facts
+        sources = options._replace(learning_rate=0.0), count, tape, *key.tolist()
+        if sources == self._last_sources and self._last.counters is counters:
+            self._last.learning_rates[...] = rates
+            return self._last
+        minibatch = min(options.minibatch_size, count)
+        part, chunk = parts_of(minibatch, size, options.sequence_length)
+        watched, limit = options.watched(tape.statistics[0])
+        settings = UpdateSettings.of(real=real)(
+            epochs=options.epochs,
+            minibatch=minibatch,
+            part=part,
+            chunk=chunk,
+            steps=options.sequence_length,
+            abreast=options.sequences_abreast(count),
+            is_shuffled=bool(options.shuffle),
+            standardised=np.array(tape.standardised, np.int64),
+            counters=counters,
+            every=np.array(every),
+            period=options.target_period,
+            tau=real(options.tau),
+            learning_rates=rates,
+            epsilon=real(options.epsilon),
+            decay=real(options.weight_decay),
+            is_rectified=bool(options.rectified),
+            max_norm=real(options.max_gradient_norm),
+            watched=watched,
+            limit=limit,
+            key_low=int(key[0]),
+            key_high=int(key[1]),
+            # A look at another worker takes 1.3 ns. Workers wait about as long as one part of a
+            # minibatch takes, and a millisecond: a virtual machine often takes a core away for
+            # less, and without it half of PPO's updates were made by one thread. A part takes about
+            # as long as a look for every 16 of its samples times parameters.
+            patience=LOOKS_OF_MILLISECOND + part * size // 16,
+        )
+        self._last_sources, self._last = sources, settings
+        return settings
 
 
 def parts_of(minibatch: int, parameters: int, steps: int = 1) -> tuple[int, int]:

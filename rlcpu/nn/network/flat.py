@@ -76,6 +76,41 @@ class LearntLayout(structs.Struct):
     updates = structs.Array(np.int64)  #: (num_updates + 1,), bounds of the slices of each update
 
 
+def check_names(
+    networks: Mapping[str, Network],
+    arrays: Mapping[str, Any],
+    targets: Mapping[str, str],
+    learns: Sequence[Sequence[str]],
+) -> None:
+    """Raise an exception for arrays, and names of networks, targets and what updates learn.
+
+    For arguments see `lay_out`; here `networks` has no targets.
+
+    Raises:
+        TypeError: an array is not float32, or has several axes.
+        ValueError: names do not fit.
+    """
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1:
+            expected = "expected a Network or a float32 vector"
+            raise TypeError(f"networks[{name!r}]={array!r}: {expected}")
+    names: dict[int, str] = {}
+    for name, network in networks.items():
+        first = names.setdefault(id(network), name)
+        if first != name:
+            raise ValueError(
+                f"networks[{name!r}] is networks[{first!r}]: expected another network, or "
+                f"targets={{{name!r}: {first!r}}} for a copy"
+            )
+    for name, source in targets.items():
+        if source not in networks or name in networks:
+            raise ValueError(f"targets={{{name!r}: {source!r}}}: expected a new name of a network")
+    known = [*networks, *arrays]
+    for name in (name for names_of_update in learns for name in names_of_update):
+        if name not in known:
+            raise ValueError(f"learns={name!r}: expected one of {', '.join(known)}")
+
+
 def make_learnt(layout: LearntLayout, dtype: type) -> Learnt:
     """Return zeros for all that is learnt."""
     names = "parameters", "first", "second"
