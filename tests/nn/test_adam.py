@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlcpu.nn import Adam
-from rlcpu.nn.learning.adam import Rates, adam, make_rates
+from rlcpu.nn.learning.adam import Rates, adam, rates_of
 
 
 def test_adam_equals_the_algorithm_as_published() -> None:
@@ -84,13 +84,12 @@ def test_bad_input_changes_nothing() -> None:
 
 
 def test_rectified_steps_equal_the_algorithm_as_published() -> None:
-    rates_of = make_rates(np.float64).py_func
     rng, longest = np.random.default_rng(0), 2.0 / (1.0 - 0.999) - 1.0
     parameter = expected = 0.3
     first = second = m = v = 0.0
     for number in range(1, 60):
         gradient = float(rng.normal())
-        rates = rates_of(number, 1e-2, 1e-8, True, 0.0)
+        rates = rates_of.py_func(number, 1e-2, 1e-8, True, 0.0, np.float64)
         change, first, second = adam(gradient, first, second, rates)
         parameter = parameter * rates.decay - change
         m = 0.9 * m + 0.1 * gradient
@@ -109,14 +108,13 @@ def test_rectified_steps_equal_the_algorithm_as_published() -> None:
 
 def test_rectified_steps_equal_torchs() -> None:
     torch = pytest.importorskip("torch")
-    rates_of = make_rates(np.float64).py_func
     rng = np.random.default_rng(0)
     tensor = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.RAdam([tensor], lr=1e-2)
     parameter, first, second = 0.3, 0.0, 0.0
     for number in range(1, 60):
         gradient = float(rng.normal())
-        rates = rates_of(number, 1e-2, 1e-8, True, 0.0)
+        rates = rates_of.py_func(number, 1e-2, 1e-8, True, 0.0, np.float64)
         change, first, second = adam(gradient, first, second, rates)
         parameter = parameter * rates.decay - change
         tensor.grad = torch.tensor([gradient], dtype=torch.float64)

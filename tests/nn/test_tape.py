@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rlcpu import nn
-from rlcpu.nn.learning.update import make_update
+from rlcpu.kernels.compiler.compile import kernel_in
+from rlcpu.nn.learning.update import update
 from tests.nn.twins import TOLERANCES, Twins, assert_close, batch_of, gradients_of
 
 DTYPES = (np.float64, np.float32)
@@ -538,14 +539,14 @@ def test_another_algorithm_and_other_networks_compile_nothing(
     b = nn.Network((2, 3, 2), "relu", layer_norm=True)
     learner = nn.Learner({"a": a, "b": b}, first, columns=columns, dtype=np.float64)
     learner.update(batch, learning_rate=0.1)
-    kernel: Any = make_update(learner.dtype)
+    kernel: Any = kernel_in(learner.dtype, update, by_address=True)
     caplog.set_level(logging.INFO, logger="rlcpu")
     b = nn.Network((3, 40, 6, 5), "relu", layer_norm=True)
     learner = nn.Learner({"a": a, "b": b}, second, columns=columns, dtype=np.float64)
     learner.update(batch, learning_rate=0.1, shuffle=True, epochs=2, max_gradient_norm=1.0)
     assert not caplog.records
     assert len(kernel.overloads) == 1
-    assert make_update(learner.dtype) is kernel
+    assert kernel_in(learner.dtype, update, by_address=True) is kernel
     learner = nn.Learner({"a": a}, third, columns=columns, dtype=np.float64)
     learner.update(batch, learning_rate=0.1)
     assert len(kernel.overloads) == 1

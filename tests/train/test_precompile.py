@@ -15,9 +15,10 @@ import pytest
 
 import rlcpu
 from rlcpu.kernels.compiler.cache import KernelCache
+from rlcpu.kernels.compiler.compile import kernel_in
 from rlcpu.kernels.compiler.hooks import cache_of
 from rlcpu.nn import Learner
-from rlcpu.nn.learning.update import make_update
+from rlcpu.nn.learning.update import update
 from rlcpu.train import PPOConfig
 from rlcpu.train.running import precompile
 from tests.kernels.processes import ROOT
@@ -43,7 +44,7 @@ def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_what_is_compiled_ahead_is_what_learning_runs(env_id: str) -> None:
     agent = rlcpu.train.PPO(env_id, num_envs=2, num_steps=8)
-    kernel = make_update(agent.learner.dtype)
+    kernel = kernel_in(agent.learner.dtype, update, by_address=True)
     discrete = agent.policy.log_std.size == 0
     make_learning(discrete=discrete, hidden=(1,)).learner.compile()
     before = list(kernel.signatures)
@@ -118,7 +119,8 @@ def test_every_agent_has_a_learner_of_its_kernels(agent: str) -> None:
     instructions = [{each["kind"] for each in x.tape.instructions} for x in (learner, own)]
     assert functions[0] == functions[1]
     assert instructions[0] == instructions[1]
-    assert make_update(learner.dtype) is make_update(own.dtype)
+    kernels = [kernel_in(x.dtype, update, by_address=True) for x in (learner, own)]
+    assert kernels[0] is kernels[1]
 
 
 def own_layers(space: Any) -> Any:
@@ -127,11 +129,11 @@ def own_layers(space: Any) -> Any:
 
 def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = make_learning()
-    update = make_update(agent.learner.dtype)
+    kernel = kernel_in(agent.learner.dtype, update, by_address=True)
     monkeypatch.setattr(KernelCache, "_path", lambda *_: Path("nowhere"))
-    assert cache_of(update).lacks(())
+    assert cache_of(kernel).lacks(())
     monkeypatch.setattr(KernelCache, "_path", lambda *_: None)
-    assert not cache_of(update).lacks(())
+    assert not cache_of(kernel).lacks(())
 
 
 KILLED = """

@@ -37,6 +37,7 @@ from rlcpu.kernels.compiler import announce, hooks, linking, maths, user_compile
 from rlcpu.kernels.compiler.cache import KernelCache
 from rlcpu.kernels.compiler.functions import (
     REGISTERED,
+    OfNumbers,
     convert_items,
     forget_frozen,
     freeze,
@@ -262,19 +263,6 @@ def specialise(
         return _specialise(freeze(function), target)
 
 
-class OfNumbers(NamedTuple):
-    """A function of numbers alone, among those that are specialised to be given arrays.
-
-    It is inlined where it is called, as `specialise` does without arrays.
-    """
-
-    function: Callable[..., Any]
-
-    def __call__(self, *numbers: Any) -> Any:
-        """Return what the function does, without compiling it."""
-        return self.function(*numbers)
-
-
 class _Target(NamedTuple):
     """Settings for which a function is specialised; see `specialise`."""
 
@@ -473,6 +461,19 @@ def kernel(
     return dispatcher
 
 
+def kernel_in(dtype: Any, function: Callable[..., Any], **options: Any) -> Any:
+    """Return the `kernel` of a function whose real numbers are of a dtype, as `specialise` has it.
+
+    It is given arrays in memory, and is the same one for equal code.
+    """
+    return _kernel_of(specialise(function, dtype, arrays=True), **options)
+
+
+@functools.cache
+def _kernel_of(specialised: Any, **options: Any) -> Any:
+    return kernel(specialised.py_func, rules=specialised.rules, **options)
+
+
 def c_function(
     function: Callable[..., Any], kinds: tuple[Any, ...], dtype: Any = None, **options: Any
 ) -> int:
@@ -481,22 +482,12 @@ def c_function(
     Kernels that call one another as C does are each compiled once, and only if they are needed.
     What a kernel calls as numba does is optimised, and written to its file, with it again. The
     function returns None, and is compiled and kept on disk as a `kernel`, whose options these are.
-    With a dtype its real numbers are of that, as `specialise` has it, in memory that it is given.
+    With a dtype it is a `kernel_in` that.
     """
     if dtype is None:
-        return _address_of(function, kinds, **options)
-    return _address_in_dtype(specialise(function, dtype, arrays=True), kinds)
-
-
-@functools.cache
-def _address_in_dtype(specialised: Any, kinds: tuple[Any, ...]) -> int:
-    """Return the address of a specialised function, compiled by itself: once for equal code."""
-    return _address_of(specialised.py_func, kinds, rules=specialised.rules)
-
-
-def _address_of(function: Callable[..., Any], kinds: tuple[Any, ...], **options: Any) -> int:
-    """Return the address of a function that is compiled as a kernel for some types."""
-    compiled = kernel(function, by_address=True, **options)
+        compiled = kernel(function, by_address=True, **options)
+    else:
+        compiled = kernel_in(dtype, function, by_address=True, **options)
     compiled.compile(kinds)
     _c_functions.append(compiled)
     return hooks.address_of(compiled)

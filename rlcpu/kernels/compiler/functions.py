@@ -16,7 +16,7 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -32,6 +32,19 @@ _HAS_DOCSTRING = 0x4000000 if sys.version_info >= (3, 14) else 0
 COPY = "[copy]"
 #: Attribute of functions that `compile.inline` and `outline` leave plain: how they are compiled.
 REGISTERED = "_rlcpu_compiled_as"
+
+
+class OfNumbers(NamedTuple):
+    """A function of numbers alone, among those that are specialised to be given arrays.
+
+    It is inlined where it is called, as `specialise` does without arrays.
+    """
+
+    function: Callable[..., Any]
+
+    def __call__(self, *numbers: Any) -> Any:
+        """Return what the function does, without compiling it."""
+        return self.function(*numbers)
 
 
 def package_of(value: types.FunctionType | types.ModuleType) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from rlcpu.kernels.compiler.compile import OfNumbers
+from rlcpu.kernels.compiler.functions import OfNumbers
 from rlcpu.nn.duals.numbers import slopes_of, variables
 from rlcpu.nn.layers.kind import Kind, Layer, inputs_of, output_slopes, outputs_of
 

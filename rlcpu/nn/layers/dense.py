@@ -66,6 +66,8 @@ from rlcpu.nn.layers.rows import add_rows, as_matrix, fill, repeated, row_at, tr
 #
 # A sample's list of nonzeros has `capacity` whole numbers: how many inputs are not 0, then which.
 # The forward pass writes one for each sample to the saved units; the backward pass reads them.
+# Boards and choices are `Ones`, whose lists the caller has, and which are four times as fast at
+# 1,024 samples; without lists of other numbers PPO on Craftax's symbols takes 2.2 times as long.
 
 #: Inputs of a sample from which on a layer looks for zeros.
 WIDE = 64
@@ -218,8 +220,8 @@ def write_input_slopes(step, work, slopes, zeros):
     samples, width_in, width_out = work.samples, step.width_in, step.width_out
     by_inputs, network = input_slopes(step, work), work.network
     if step.copies < 0:
-        # A first layer, whose weights have no copy. Its slopes are asked for outside of updates
-        # alone, as by `Network.gradients`: speed does not matter.
+        # A first layer, the only one that reads the input, whose weights have no copy. Its slopes
+        # are asked for outside of updates alone, as by `Network.gradients`: speed does not matter.
         weights = parameters_of(step, work)
         for i in range(samples):
             slope = row_at(slopes, i, width_out)
@@ -228,7 +230,7 @@ def write_input_slopes(step, work, slopes, zeros):
                 weight, total = row_at(weights, k, width_out), 0.0
                 for j in range(width_out):
                     total += slope[j] * weight[j]
-                by_input[k] = total + by_input[k] if step.adds_to_slopes != 0 else total
+                by_input[k] = total
         return
     out = as_matrix(by_inputs, width_in)
     start = out if step.adds_to_slopes != 0 else zeros

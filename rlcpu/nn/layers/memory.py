@@ -23,7 +23,8 @@ from typing import ClassVar
 import numpy as np
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compiler.compile import OfNumbers, inline
+from rlcpu.kernels.compiler.compile import inline
+from rlcpu.kernels.compiler.functions import OfNumbers
 from rlcpu.kernels.machine.memory import part
 from rlcpu.nn.layers.cells import gru, gru_back, lstm, lstm_back, min_gru, min_gru_back
 from rlcpu.nn.layers.dense import Dense, orthogonal

@@ -8,15 +8,14 @@ epsilon to the root in front of its correction.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compiler.compile import inline, kernel, outline, specialise
+from rlcpu.kernels.compiler.compile import inline, kernel_in
+from rlcpu.kernels.compiler.functions import OfNumbers
 
 Array = npt.NDArray[Any]
 
@@ -49,93 +48,70 @@ def adam(gradient: float, first: float, second: float, rates: Rates) -> tuple[fl
     return rates.step * first / (math.sqrt(second) * rates.root + rates.epsilon), first, second
 
 
-@functools.cache
-def make_rates(dtype: type) -> Callable[..., Rates]:
-    """Make `rates(number, learning_rate, epsilon, rectified, decay)`, which returns `Rates`.
+@inline
+def rates_of(number, learning_rate, epsilon, is_rectified, decay, real):
+    """Return the `Rates` of a step, in kernels.
 
-    `number` counts steps from 1; `rectified` means RAdam; `decay` is the weight decay of AdamW
-    (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2), 0 for Adam.
+    Args:
+        number: of the step, counted from 1.
+        learning_rate: of the step; it, `epsilon` and `decay` are numbers of the type `real`.
+        epsilon: see `Rates`.
+        is_rectified: whether Adam is RAdam. That is Adam with other rates: it steps by the first
+            moment alone while the second has been estimated from too few gradients, and shortens
+            the steps after that by
 
-    RAdam is Adam with other rates: it steps by the first moment alone while the second has been
-    estimated from too few gradients, and shortens the steps after that by
+                sqrt((r_t - 4) (r_t - 2) r / ((r - 4) (r - 2) r_t)),
+                r_t = r - 2 t b**t / (1 - b**t),  r = 2 / (1 - b) - 1,  b = 0.999
 
-        sqrt((r_t - 4) (r_t - 2) r / ((r - 4) (r - 2) r_t)),
-        r_t = r - 2 t b**t / (1 - b**t),  r = 2 / (1 - b) - 1,  b = 0.999
+        decay: weight decay of AdamW (Loshchilov & Hutter 2019, "Decoupled weight decay
+            regularization", algorithm 2), 0 for Adam.
+        real: NumPy's type of parameters.
     """
-    one, zero = dtype(1), dtype(0)
-
-    @inline
-    def rates(number, learning_rate, epsilon, rectified, decay):
-        """Return the `Rates` of a step; see `make_rates`."""
-        shrink = one - dtype(learning_rate * decay)
-        bias1, bias2 = 1.0 - 0.9**number, 1.0 - 0.999**number
-        step, root = learning_rate / bias1, 1.0 / np.sqrt(bias2)
-        if rectified:
-            longest = 2.0 / (1.0 - 0.999) - 1.0
-            length = longest - 2.0 * number * (1.0 - bias2) / bias2
-            if length <= 5.0:  # too few gradients: what the first moment is divided by is 1
-                return Rates(dtype(step), root=zero, epsilon=one, decay=shrink)
-            shorter = (length - 4.0) * (length - 2.0) * longest
-            step *= np.sqrt(shorter / ((longest - 4.0) * (longest - 2.0) * length))
-            epsilon = dtype(epsilon * root)
-        return Rates(dtype(step), dtype(root), epsilon, shrink)
-
-    return rates
+    one, zero = real(1), real(0)
+    shrink = one - real(learning_rate * decay)
+    bias1, bias2 = 1.0 - 0.9**number, 1.0 - 0.999**number
+    step, root = learning_rate / bias1, 1.0 / np.sqrt(bias2)
+    if is_rectified:
+        longest = 2.0 / (1.0 - 0.999) - 1.0
+        length = longest - 2.0 * number * (1.0 - bias2) / bias2
+        if length <= 5.0:  # too few gradients: what the first moment is divided by is 1
+            return Rates(real(step), root=zero, epsilon=one, decay=shrink)
+        shorter = (length - 4.0) * (length - 2.0) * longest
+        step *= np.sqrt(shorter / ((longest - 4.0) * (longest - 2.0) * length))
+        epsilon = real(epsilon * root)
+    return Rates(real(step), real(root), epsilon, shrink)
 
 
-@functools.cache
-def make_adam(dtype: type) -> Callable[..., None]:
-    """Make `apply(parameters, gradients, first, second, factor, rates)`."""
-    change_of = specialise(adam, dtype)
-
-    @inline
-    def apply_to_block(parameters, gradients, first, second, factor, rates):
-        """Step a few parameters; gradients become what is taken off them.
-
-        That is twice as fast with two threads as one loop: both have read the parameters, and each
-        store waits until the other's cache has dropped its line.
-        """
-        for i in range(gradients.size):
-            gradients[i], first[i], second[i] = change_of(
-                gradients[i] * factor, first[i], second[i], rates
-            )
-        for i in range(parameters.size):
-            parameters[i] = parameters[i] * rates.decay - gradients[i]
-
-    @outline
-    def apply(parameters, gradients, first, second, factor, rates):
-        """Step parameters and both moments by gradients times `factor`; all are overwritten."""
-        for begin in range(0, parameters.size, BLOCK):
-            end = min(begin + BLOCK, parameters.size)
-            apply_to_block(
-                parameters[begin:end], gradients[begin:end], first[begin:end], second[begin:end],
-                factor, rates,
-            )  # fmt: skip
-
-    return apply
+_adam = OfNumbers(adam)
 
 
-@outline
-def square_sum(values):
-    """Return the sum of squares, whose root is the norm of a gradient."""
-    total = values.dtype.type(0)
-    for i in range(values.size):
-        total += values[i] * values[i]
-    return total
+def step_parameters(parameters, gradients, first, second, factor, rates):
+    """Step parameters and both moments by gradients times `factor`; all are overwritten."""
+    for begin in range(0, parameters.size, BLOCK):
+        end = min(begin + BLOCK, parameters.size)
+        step_block(
+            parameters[begin:end], gradients[begin:end], first[begin:end], second[begin:end],
+            factor, rates,
+        )  # fmt: skip
 
 
-@functools.cache
-def _make_kernel(dtype: type) -> Callable[..., None]:
-    """Make the kernel `adam_step` of one step."""
-    apply, rates_of, zero = make_adam(dtype), make_rates(dtype), dtype(0)
+def step_block(parameters, gradients, first, second, factor, rates):
+    """Step a few parameters; gradients become what is taken off them.
 
-    @kernel
-    def adam_step(parameters, gradients, first, second, number, learning_rate, epsilon, factor):
-        """Make step `number`, from 1 on, by gradients times `factor`; see `make_adam`."""
-        rates = rates_of(number, learning_rate, epsilon, rectified=False, decay=zero)
-        apply(parameters, gradients, first, second, factor, rates)
+    That is twice as fast with two threads as one loop: both have read the parameters, and each
+    store waits until the other's cache has dropped its line.
+    """
+    for i in range(gradients.size):
+        gradients[i], first[i], second[i] = _adam(gradients[i] * factor, first[i], second[i], rates)
+    for i in range(parameters.size):
+        parameters[i] = parameters[i] * rates.decay - gradients[i]
 
-    return adam_step
+
+def adam_step(parameters, gradients, first, second, number, learning_rate, epsilon, factor):
+    """Make step `number`, from 1 on, by gradients times `factor`; see `step_parameters`."""
+    real = parameters.dtype.type
+    rates = rates_of(number, learning_rate, epsilon, False, real(0), real)
+    step_parameters(parameters, gradients, first, second, factor, rates)
 
 
 class Adam:
@@ -200,7 +176,7 @@ class Adam:
         real: Any = like.dtype.type
         self.counters += 1
         factor = min(1.0, max_norm / (norm + 1e-6))  # as torch.nn.utils.clip_grad_norm_
-        _make_kernel(real)(
+        kernel_in(real, adam_step)(
             parameters=like,
             gradients=np.array(gradients, order="C"),
             first=self.first,

@@ -8,9 +8,10 @@ from typing import Any
 import numpy.typing as npt
 
 from rlcpu.kernels.compiler import hooks
+from rlcpu.kernels.compiler.compile import kernel_in
 from rlcpu.nn.learning import instructions
 from rlcpu.nn.learning.frame import Share
-from rlcpu.nn.learning.update import make_update
+from rlcpu.nn.learning.update import update
 from rlcpu.nn.network import passes
 from rlcpu.nn.network.plan import NetworkPlan
 from rlcpu.nn.tape.program import Program
@@ -19,8 +20,8 @@ from rlcpu.nn.tape.tracing import Tape
 
 def is_uncompiled(dtype: type) -> bool:
     """Tell whether the function of the workers is neither in memory nor in the cache."""
-    update: Any = make_update(dtype)
-    return not update.overloads and hooks.cache_of(update).lacks(_signature(dtype))
+    kernel = kernel_in(dtype, update, by_address=True)
+    return not kernel.overloads and hooks.cache_of(kernel).lacks(_signature(dtype))
 
 
 def link(
@@ -59,9 +60,9 @@ def link(
 
 def _compile_update(dtype: type) -> int:
     """Return the address of the function that all workers run, compiled if need be."""
-    update: Any = make_update(dtype)
-    update.compile(_signature(dtype))
-    return hooks.address_of(update)
+    kernel = kernel_in(dtype, update, by_address=True)
+    kernel.compile(_signature(dtype))
+    return hooks.address_of(kernel)
 
 
 def _signature(dtype: type) -> tuple[Any, ...]:

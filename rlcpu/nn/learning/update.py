@@ -19,17 +19,14 @@ a call, and a `turn` (`WorkerTurn`) says which worker is at which minibatch, upd
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-
 import numpy as np
 
-from rlcpu.kernels.compiler.compile import inline, inline_source, kernel, outline, prefer_small_code
+from rlcpu.kernels.compiler.compile import inline, inline_source, outline, prefer_small_code
 from rlcpu.kernels.machine.memory import call_at, part
 from rlcpu.kernels.machine.random import mix
 from rlcpu.kernels.machine.structs import Struct, Whole
 from rlcpu.nn.layers.rows import add_to, fill
-from rlcpu.nn.learning.adam import make_adam, make_rates, square_sum
+from rlcpu.nn.learning.adam import rates_of, step_parameters
 from rlcpu.nn.learning.frame import FAULT, NORM, STEPS
 from rlcpu.nn.learning.instructions.chunk import Chunk, floats_at
 from rlcpu.nn.learning.order import bits_of, shuffled
@@ -207,70 +204,65 @@ def sum_slices(turn, frame):
             total = part(space.gradients, begin, size)
             for k in range(1, turn.parts):
                 add_to(total, part(space.gradients, k * space.num_parameters + begin, size))
-            space.squares[number] = square_sum(total)
+            squares = total.dtype.type(0)
+            for i in range(size):
+                squares += total[i] * total[i]
+            space.squares[number] = squares
             finish(space)
 
 
 # ---------------------------------------------------------------- third phase: steps
 
 
-@functools.cache
-def make_step_slices(dtype: type) -> Callable[..., None]:
-    """Make `step_slices(turn, frame)`."""
-    adam, rates_of = make_adam(dtype), make_rates(dtype)
-    one, tiny = dtype(1), dtype(1e-6)
+def step_slices(turn, frame):
+    """Step the parameters of the update, or stop all workers; the items are slices.
 
-    @outline
-    def step_slices(turn, frame):
-        """Step the parameters of the update, or stop all workers; the items are slices.
-
-        They stop before a step whose loss or gradient is not finite, and where the statistic of
-        `stop_above` is too large.
-        """
-        prefer_small_code()
-        space, settings, learnt = frame.space, frame.settings, frame.learnt
-        squares = part(space.squares, turn.first_slice, turn.slices)
-        norm, is_finite = norm_of(squares, total_of(space.sums, turn.parts, 0))
-        is_over = False  # whether the statistic of `stop_above` is above its limit
-        if settings.watched >= 0 and turn.update == 0:
-            mean = total_of(space.sums, turn.parts, settings.watched) / turn.samples
-            is_over = mean > settings.limit
-        rates = rates_of(
-            turn.number // settings.every[turn.update],
-            settings.learning_rates[turn.update],
-            dtype(settings.epsilon),
-            settings.is_rectified,
-            dtype(settings.decay),
-        )
-        factor = dtype(settings.max_norm) / (dtype(norm) + tiny)
-        factor = factor if factor < one else one  # as torch.nn.utils.clip_grad_norm_
-        moves_targets = turn.number % settings.period == 0
-        for shift in range(turn.slices):
-            item = item_of(turn, turn.slices, shift)
-            if claim(space, item, turn.phase + 3):
-                if is_over:
-                    stop(space)
-                elif not is_finite:
-                    space.report[turn.update, space.num_sums + FAULT] = 1.0
-                    stop(space)
-                else:
-                    number = turn.first_slice + item
-                    begin = frame.layout.slices[number].begin
-                    size = frame.layout.slices[number].end - begin
-                    adam(
-                        part(learnt.parameters, begin, size),
-                        part(space.gradients, begin, size),
-                        part(learnt.first, begin, size),
-                        part(learnt.second, begin, size),
-                        factor,
-                        rates,
-                    )
-                    write_slice(number, moves_targets, frame)
-                    if item == 0:  # whoever steps the first slice reports for all
-                        report(turn, norm, frame)
-                finish(space)
-
-    return step_slices
+    They stop before a step whose loss or gradient is not finite, and where the statistic of
+    `stop_above` is too large.
+    """
+    prefer_small_code()
+    space, settings, learnt = frame.space, frame.settings, frame.learnt
+    squares = part(space.squares, turn.first_slice, turn.slices)
+    norm, is_finite = norm_of(squares, total_of(space.sums, turn.parts, 0))
+    is_over = False  # whether the statistic of `stop_above` is above its limit
+    if settings.watched >= 0 and turn.update == 0:
+        mean = total_of(space.sums, turn.parts, settings.watched) / turn.samples
+        is_over = mean > settings.limit
+    rates = rates_of(
+        turn.number // settings.every[turn.update],
+        settings.learning_rates[turn.update],
+        float(settings.epsilon),
+        settings.is_rectified,
+        float(settings.decay),
+        space.gradients.dtype.type,
+    )
+    # As torch.nn.utils.clip_grad_norm_.
+    factor = min(float(settings.max_norm) / (float(norm) + 1e-6), 1.0)
+    moves_targets = turn.number % settings.period == 0
+    for shift in range(turn.slices):
+        item = item_of(turn, turn.slices, shift)
+        if claim(space, item, turn.phase + 3):
+            if is_over:
+                stop(space)
+            elif not is_finite:
+                space.report[turn.update, space.num_sums + FAULT] = 1.0
+                stop(space)
+            else:
+                number = turn.first_slice + item
+                begin = frame.layout.slices[number].begin
+                size = frame.layout.slices[number].end - begin
+                step_parameters(
+                    part(learnt.parameters, begin, size),
+                    part(space.gradients, begin, size),
+                    part(learnt.first, begin, size),
+                    part(learnt.second, begin, size),
+                    factor,
+                    rates,
+                )
+                write_slice(number, moves_targets, frame)
+                if item == 0:  # whoever steps the first slice reports for all
+                    report(turn, norm, frame)
+            finish(space)
 
 
 @outline
@@ -353,62 +345,53 @@ def report(turn, norm, frame):
 # ---------------------------------------------------------------- the whole call
 
 
-@functools.cache
-def make_update(dtype: type) -> Callable[..., None]:
-    """Make the function of a worker, `update(share)`, compiled to be called by address.
+def update(share):
+    """Run all epochs, minibatches and updates as one of the workers, phase after phase.
 
-    `dtype` is that in which gradients and moments are computed, `share` a `Share`.
+    `share` is a `Share`. It is compiled in the dtype of gradients and moments, to be called by
+    address. It waits after each phase until the items of all phases so far, `done`, are done.
     """
-    step_slices = make_step_slices(dtype)
-
-    def update(share):
-        """Run all epochs, minibatches and updates as one of the workers, phase after phase.
-
-        It waits after each phase until the items of all phases so far, `done`, are done.
-        """
-        prefer_small_code()
-        frame = share.frame
-        layout, space, settings = frame.layout, frame.space, frame.settings
-        count, size, patience = space.size, settings.minibatch, settings.patience
-        minibatches = (count + size - 1) // size
-        phase = done = 0
-        number = settings.counters[0]  # of the minibatch, over all calls
-        for epoch in range(settings.epochs):
-            phase += 1
-            choose_minibatches(share, minibatches, epoch, phase, frame)
-            done += minibatches
-            if not wait(space, done, patience):
-                return
-            for minibatch in range(minibatches):
-                number += 1
-                samples = min(size, count - minibatch * size)
-                for k in range(settings.num_updates):
-                    if number % settings.every[k] != 0:
-                        continue
-                    turn = WorkerTurn(
-                        worker=share.worker,
-                        workers=share.workers,
-                        update=k,
-                        minibatch=minibatch,
-                        number=number,
-                        samples=samples,
-                        parts=(samples + settings.part - 1) // settings.part,
-                        first_slice=layout.updates[k],
-                        slices=layout.updates[k + 1] - layout.updates[k],
-                        phase=phase,
-                    )
-                    compute_gradients(turn, frame)
-                    done += turn.parts
-                    if not wait(space, done, patience):
-                        return
-                    sum_slices(turn, frame)
-                    done += turn.slices
-                    if not wait(space, done, patience):
-                        return
-                    step_slices(turn, frame)
-                    done += turn.slices
-                    if not wait(space, done, patience):
-                        return
-                    phase += 3
-
-    return kernel(update, by_address=True)
+    prefer_small_code()
+    frame = share.frame
+    layout, space, settings = frame.layout, frame.space, frame.settings
+    count, size, patience = space.size, settings.minibatch, settings.patience
+    minibatches = (count + size - 1) // size
+    phase = done = 0
+    number = settings.counters[0]  # of the minibatch, over all calls
+    for epoch in range(settings.epochs):
+        phase += 1
+        choose_minibatches(share, minibatches, epoch, phase, frame)
+        done += minibatches
+        if not wait(space, done, patience):
+            return
+        for minibatch in range(minibatches):
+            number += 1
+            samples = min(size, count - minibatch * size)
+            for k in range(settings.num_updates):
+                if number % settings.every[k] != 0:
+                    continue
+                turn = WorkerTurn(
+                    worker=share.worker,
+                    workers=share.workers,
+                    update=k,
+                    minibatch=minibatch,
+                    number=number,
+                    samples=samples,
+                    parts=(samples + settings.part - 1) // settings.part,
+                    first_slice=layout.updates[k],
+                    slices=layout.updates[k + 1] - layout.updates[k],
+                    phase=phase,
+                )
+                compute_gradients(turn, frame)
+                done += turn.parts
+                if not wait(space, done, patience):
+                    return
+                sum_slices(turn, frame)
+                done += turn.slices
+                if not wait(space, done, patience):
+                    return
+                step_slices(turn, frame)
+                done += turn.slices
+                if not wait(space, done, patience):
+                    return
+                phase += 3
