@@ -21,13 +21,14 @@ from rlcpu.kernels.compiler.compile import (
     FAST,
     define,
     kernel,
+    kernel_in,
     never_inline,
     outline,
     prefer_wide_vectors,
     source_of_tuple,
     specialise,
 )
-from rlcpu.kernels.compiler.functions import freeze
+from rlcpu.kernels.compiler.functions import OfNumbers, freeze
 from rlcpu.kernels.compiler.user_compiler import check_precision
 from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 from tests.machine_code import compiled_anew
@@ -300,6 +301,33 @@ def test_exact_functions_are_not_contracted():
 def _each(scalar, values, out):
     for i in range(values.shape[0]):
         out[i] = scalar(values[i])
+
+
+def make_scaling() -> Any:
+    def move(x: float) -> float:
+        return x + 0.1
+
+    of_numbers = OfNumbers(move)
+
+    def run(numbers: Any, out: Any) -> None:
+        for i in range(out.size):
+            out[i] = of_numbers(numbers[i]) * out.size
+
+    return run
+
+
+def test_a_kernel_in_a_dtype_computes_in_it() -> None:
+    numbers, outs = np.random.default_rng(0).random(7, np.float32), []
+    for dtype in DTYPES:
+        run = kernel_in(dtype, make_scaling())
+        outs.append(np.empty(7))
+        run(numbers, outs[-1])
+        assert kernel_in(dtype, make_scaling()) is run
+    # Numba would compute the product of a float32 and a whole number in float64.
+    np.testing.assert_array_equal(outs[0], outs[0].astype(np.float32))
+    assert (outs[1] != outs[1].astype(np.float32)).all()  # the constant is a float64
+    for out in outs:
+        np.testing.assert_allclose(out, (numbers.astype(float) + 0.1) * 7, rtol=1e-6)
 
 
 def assembly(dispatcher: Any) -> str:
