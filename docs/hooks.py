@@ -266,6 +266,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "study": study_table,
     "catalogue": lambda: made.overview(entries()),
     "choice": lambda: made.choice_table(entries()),
+    "facts": made.facts_table,
     "functions": made.functions,
     "settings": made.config_table,
     "tuned": made.tuned_table,

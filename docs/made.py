@@ -262,6 +262,17 @@ def config_table(algorithm: str) -> str:
     return table(("setting", "default", "what it is"), rows)
 
 
+def facts_table() -> str:
+    """What `settings` hold beside the fields of a config, and for which algorithms."""
+    agents = catalogue.AGENTS.values()
+    facts = {name: text for agent in agents for name, text in agent.facts.items()}
+    rows = []
+    for name, text in facts.items():
+        having = [agent.algorithm for agent in agents if name in agent.facts]
+        rows.append((f"`{name}`", "all" if len(having) == len(agents) else ", ".join(having), text))
+    return table(("fact", "algorithms", "what it is"), rows)
+
+
 def meanings(config: type) -> dict[str, str]:
     """The meaning of each field, from the docstrings of a class and of those it is based on."""
     texts: dict[str, str] = {}

@@ -32,6 +32,16 @@ class Algorithm(SavedAgent):
 
     #: Statistics of its algorithm that `history.losses` holds.
     reported: ClassVar[tuple[str, ...]]
+    #: Facts in `settings` that are no fields of the config, by name, and their meaning.
+    facts: ClassVar[Mapping[str, str]] = {
+        "kind": 'of actions: "discrete", "choices" of a `MultiDiscrete`, or "continuous"',
+        "num_actions": "actions of a `Discrete`; 0 of others",
+        "choices": "of each number of a `MultiDiscrete`, a tuple; () of others",
+        "action_size": "numbers of an action of a `MultiDiscrete` or `Box`; 0 of a `Discrete`",
+        "is_masked": "whether the batch has action masks",
+        "observation_size": "numbers of an observation, as networks get it",
+        "remembers": "whether the policy has memory, and the batch is of sequences",
+    }
     #: Kernels that an agent of usual settings needs.
     num_kernels: ClassVar[int]
     #: Statistics of each sample that the learner writes, see `rlcpu.nn.Learner`.
@@ -59,10 +69,17 @@ class Algorithm(SavedAgent):
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
-        """Return settings of the losses: fields of the config, and facts on the environment."""
+        """Return settings of the losses: fields of the config, and `facts`."""
+        dynamics = self.env.dynamics
+        kind = "discrete" if dynamics.is_discrete else "continuous"
         return {
             **{name: getattr(self.config, name) for name in self.config.names()},
-            "num_actions": self.env.dynamics.num_actions,
+            "kind": "choices" if dynamics.choices else kind,
+            "num_actions": dynamics.num_actions,
+            "choices": dynamics.choices,
+            "action_size": dynamics.action_size,
+            "is_masked": dynamics.num_masked > 0,
+            "observation_size": dynamics.observation_size,
             "remembers": self.state_size > 0,
         }
 

@@ -111,6 +111,10 @@ def critic_values(agent: Any, rollout: Rollout) -> Any:
     return network.outputs(inputs).reshape(rollout.rewards.shape)
 
 
+#: Facts of agents with bounded actions, see `rlcpu.train.algorithm.Algorithm.facts`.
+FACTS = {"movable": "1.0 for each number of an action whose bounds differ, 0.0 for the others"}
+
+
 def movable(half: Any) -> Any:
     """Return 1.0 for each number of an action that can change, 0.0 for the others."""
     return (np.asarray(half) > 0).astype(np.float64)

@@ -223,10 +223,6 @@ class DQN(OffPolicy):
         """Return the losses; see `OffPolicy.updates`."""
         return [nn.Update(dqn_of_sequences if self.state_size else dqn, ("online",))]
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings; see `OffPolicy.settings`."""
-        return {**super().settings(), "is_masked": self.env.dynamics.num_masked > 0}
-
     def _values_of(self, rollout: Rollout) -> Array | None:
         return self.policy.values_of(rollout)
 

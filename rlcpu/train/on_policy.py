@@ -109,9 +109,13 @@ class OnPolicy(Agent):
         choices = tuple(int(word) for word in kind.split() if word.isdigit())
         actions: Any = MultiDiscrete(list(choices)) if choices else Discrete(2)
         is_masked = kind.endswith("masked")
+        is_continuous = kind == "continuous"
         return SimpleNamespace(
             observation_space=box,
-            action_space=box if kind == "continuous" else actions,
+            observation_size=1,
+            action_space=box if is_continuous else actions,
+            action_size=1 if is_continuous else len(choices),
+            is_discrete=not is_continuous,
             num_actions=2 if kind in ("discrete", "masked") else 0,
             num_masked=(sum(choices) or 2) if is_masked else 0,
             choices=choices,

@@ -405,18 +405,21 @@ class PPO(OnPolicy):
             env, policy, config, settings, seed=seed, num_threads=num_threads, dtype=dtype
         )
 
+    facts: ClassVar[dict[str, str]] = {
+        **OnPolicy.facts,
+        "is_shared": "whether the value is the last output of the policy's network",
+        "num_outputs": "of the policy's network, with such a value",
+        "clip": "`clip_range` by its schedule, in each update",
+    }
+
     def updates(self) -> list[nn.Update]:
         """Return the losses that an update minimises, in order."""
         return [nn.Update(ppo)]
 
     def settings(self) -> dict[str, Any]:
-        """Return settings of the losses: fields of the config, and facts on actions."""
-        choices = self.env.dynamics.choices
+        """Return settings of the losses; see `Algorithm.settings`."""
         return {
             **super().settings(),
-            "kind": "choices" if choices else self._kind,
-            "choices": choices,
-            "is_masked": self.env.dynamics.num_masked > 0,
             "is_shared": self.policy.value == "shared",
             "num_outputs": self.policy.num_outputs,
             "clip": 0.2,  # each update has its own

@@ -35,6 +35,7 @@ from rlcpu.nn.network.heads import (
 )
 from rlcpu.train.agent import repeatable
 from rlcpu.train.critics import (
+    FACTS,
     actor_mean,
     critic_values,
     critics_loss,
@@ -281,6 +282,7 @@ class SAC(OffPolicy):
     Config = SACConfig
     defaults = DEFAULTS
     general: ClassVar[dict[str, SACConfig]] = {"numbers": GENERAL, "symbols": GENERAL_SYMBOLS}
+    facts: ClassVar[dict[str, str]] = {**OffPolicy.facts, **FACTS}
     config: SACConfig
     policy: SquashedGaussian
 
@@ -322,7 +324,6 @@ class SAC(OffPolicy):
         return {
             **super().settings(),
             "movable": movable(half),
-            "action_size": len(half),
             "target_entropy": -float(np.count_nonzero(half)) if entropy is None else entropy,
         }
 

@@ -30,6 +30,7 @@ from rlcpu.envs.rollout.results import Rollout
 from rlcpu.nn.network.heads import define_act, loop_numbers, return_vector, standard_normal
 from rlcpu.train.agent import repeatable
 from rlcpu.train.critics import (
+    FACTS,
     actor_mean,
     critic_values,
     critics_loss,
@@ -206,6 +207,7 @@ class TD3(OffPolicy):
         "numbers": TD3Config().replace(GENERAL),
         "symbols": TD3Config().replace(GENERAL_SYMBOLS),
     }
+    facts: ClassVar[dict[str, str]] = {**OffPolicy.facts, **FACTS, "num_critics": "1 or 2"}
     config: TD3Config
     policy: Noisy
     _critics = 2

@@ -25,6 +25,23 @@ REPLAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@EVERY
+def test_facts_in_settings_are_listed(base: Any, env: str, settings: dict[str, Any]) -> None:
+    agent = base(env, **settings)
+    assert agent.settings().keys() == {*agent.config.names(), *agent.facts}
+
+
+def test_facts_say_what_actions_there_are() -> None:
+    for env, expected in (
+        ("CartPole-v1", ("discrete", 2, (), 0, False)),
+        ("Taxi-v4", ("discrete", 6, (), 0, True)),
+        ("Pendulum-v1", ("continuous", 0, (), 1, False)),
+    ):
+        facts = PPO(env, **ROLLOUTS).settings()
+        names = "kind", "num_actions", "choices", "action_size", "is_masked"
+        assert tuple(facts[name] for name in names) == expected
+
+
 def observing(base: Any) -> Any:
     """Return a class whose columns repeat what its networks observe, and whose loss compares."""
 
