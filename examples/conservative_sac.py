@@ -8,6 +8,7 @@ The sum is estimated from two uniform actions and two of the policy, weighted by
 import dataclasses
 import math
 
+import rlcpu
 from rlcpu import nn
 from rlcpu.train import SAC, SACConfig, sac
 
@@ -50,7 +51,8 @@ class ConservativeSAC(SAC):
 if __name__ == "__main__":
     teacher = SAC("Pendulum-v1", seed=0)
     teacher.learn(10_000)
-    same = {k: v for k, v in dataclasses.asdict(teacher.config).items() if k != "num_updates"}
-    agent = ConservativeSAC("Pendulum-v1", buffer=teacher.buffer, num_updates=10_000, **same)
-    print(agent.improve())  # num_updates updates from what the buffer holds
-    print(f"greedy: {agent.evaluate(100, seed=1).mean():.1f}")
+    env, settings = teacher.env, dataclasses.asdict(teacher.config)
+    spaces = rlcpu.envs.spaces_of(env.single_observation_space, env.single_action_space)
+    agent = ConservativeSAC(spaces, buffer=teacher.buffer, **settings)
+    print(agent.learn_offline(10_000))
+    print(f"greedy: {agent.evaluate(100, seed=1, env=env).mean():.1f}")

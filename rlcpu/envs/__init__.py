@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlcpu.envs.checks.findings import Report
     from rlcpu.envs.contract.dynamics import Dynamics
     from rlcpu.envs.engine.vector_env import VectorEnv
+    from rlcpu.envs.gymnasium.alone import spaces_of
     from rlcpu.envs.gymnasium.env import GymnasiumEnv
     from rlcpu.envs.layout.arrays import Array, State
     from rlcpu.kernels.machine.boards import Board
@@ -41,6 +42,7 @@ __all__ = [
     "register",
     "registered",
     "replace",
+    "spaces_of",
     "transforms",
 ]
 
@@ -61,11 +63,11 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
         else:  # what environments are made of, which takes numba with it
             from rlcpu.envs.contract import dynamics
             from rlcpu.envs.engine import vector_env
-            from rlcpu.envs.gymnasium import env
+            from rlcpu.envs.gymnasium import alone, env
             from rlcpu.envs.layout import arrays
             from rlcpu.kernels.machine import boards, random, tuples
 
-            modules = (arrays, dynamics, vector_env, env, boards, random, tuples)
+            modules = (arrays, dynamics, vector_env, alone, env, boards, random, tuples)
         globals()[name] = next(vars(each)[name] for each in modules if name in vars(each))
         return globals()[name]
 

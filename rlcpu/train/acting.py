@@ -14,6 +14,7 @@ from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.rollout.collect import Rollout, collect
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.train.algorithm import Algorithm
+from rlcpu.train.keeping.checkpoint import take_env
 from rlcpu.train.running.actors import check_masks
 from rlcpu.train.running.evaluate import evaluate, fresh_environments
 from rlcpu.train.running.evaluations import check_other_env
@@ -32,11 +33,28 @@ class ActingAgent(Algorithm):
 
     @answered
     def evaluate(
-        self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
+        self,
+        num_episodes: int = 100,
+        seed: int = 0,
+        deterministic: bool = True,
+        *,
+        env: VectorEnv | None = None,
     ) -> npt.NDArray[np.float64]:
-        """Return the returns (num_episodes,) of new episodes, each of an environment of its own."""
+        """Return the returns (num_episodes,) of new episodes, each of an environment of its own.
+
+        Args:
+            num_episodes: how many.
+            seed: of the episodes.
+            deterministic: take the most likely action, or the best, in place of drawing one.
+            env: environments of the same spaces to play in, such as `rlcpu.make_vec(id)`; they are
+                not touched. None plays in such as the agent learns in.
+
+        Raises:
+            TypeError, ValueError: a bad argument, or `env` is missing to an agent of spaces alone.
+        """
         self._undo_interrupted_update()
-        return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
+        played = self.env if env is None else check_other_env(self.env, take_env(env))
+        return evaluate(played, self.policy, num_episodes, seed=seed, deterministic=deterministic)
 
     @answered
     def diagnose(self, *, env: VectorEnv | None = None, seed: int = 0) -> Diagnosis:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.contract.dynamics import Dynamics
+from rlcpu.envs.gymnasium.alone import SpacesTask
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.rollout.collect import Rollout, collect
 from rlcpu.kernels.checks import check_count, check_seed
@@ -167,6 +168,8 @@ class Agent(ActingAgent):
             dynamics: such as `rlcpu.envs.find("CartPole-v1")`.
         """
         chosen = settings_for(dynamics, cls.defaults, cls.general, cls.Config)
+        if isinstance(dynamics, SpacesTask):  # no returns are collected to take a deviation of
+            chosen = chosen.replace({"normalize_rewards": False})
         return cls._as_own_config(chosen)
 
     @classmethod
@@ -309,6 +312,8 @@ class Agent(ActingAgent):
         what was learnt, and Ctrl-C waits for the end of their round, a second one does not wait.
         What goes on is bit for bit the run that was not interrupted.
         """
+        if isinstance(self.env.dynamics, SpacesTask):
+            raise ValueError(f"total_steps={total_steps!r}: {self.env.dynamics.advice}")
         total_steps = check_count("total_steps", total_steps)
         processes = Processes(num_collectors, num_shards, address, replay_folder)
         callbacks = callbacks_of(callback)

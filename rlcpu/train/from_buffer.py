@@ -17,6 +17,7 @@ from rlcpu import replay
 from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.rollout.collect import Rollout
 from rlcpu.envs.rollout.transitions import example_of
+from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.machine.stages import LastMade
 from rlcpu.nn.network.scaling import Scaling
 from rlcpu.nn.tape.program import STARTS
@@ -28,8 +29,11 @@ from rlcpu.train.replaying import buffers, replayed
 from rlcpu.train.rounds import AT_ONCE
 from rlcpu.train.running.actors import Squashed
 from rlcpu.train.running.sequences import SampleSequences, sequences_in
+from rlcpu.translation import answered
 
 Array = npt.NDArray[Any]
+#: Observations of a buffer at most of which an agent that has seen none takes statistics.
+MOST_NORMALISED = 100_000
 
 
 class _Samples(NamedTuple):
@@ -101,6 +105,39 @@ class FromBuffer(InRounds):
     def improve(self) -> Any:
         """Make the updates of a round, and return the losses of the last ones."""
         return self._improve(self.config.num_updates)
+
+    @answered
+    def learn_offline(self, num_updates: int) -> Any:
+        """Make updates from what the buffer holds, without any step of the environments.
+
+        An agent that was made of `rlcpu.envs.spaces_of` learns so alone. With
+        `normalize_observations` an agent that has seen none normalises by those of the buffer.
+
+        Args:
+            num_updates: how many; learning rates stay those of the beginning.
+
+        Returns:
+            The losses of the last ones, as `history.losses` has them.
+
+        Raises:
+            TypeError, ValueError: `num_updates` is no count, or the buffer cannot be drawn from.
+            FloatingPointError: a loss or gradient became NaN or infinite; it was not learnt from.
+        """
+        num_updates, size = check_count("num_updates", num_updates), self._draw_size
+        if not self.buffer.can_sample(size):
+            raise ValueError(f"buffer={self.buffer!r}: expected one that {size} can be drawn from")
+        self._read_policy()
+        self.explore()  # no longer at random alone
+        if self.config.normalize_observations and not self.normalizer.count[0]:
+            length = replayed.length_of(self.config) if self.state_size else 1
+            inputs = self._inputs_of(self.buffer.peek(-(-MOST_NORMALISED // length)))
+            self.normalizer.normalise(self.policy, inputs)
+        try:
+            return self._improve(num_updates)
+        except BaseException:
+            self.learner.discard()
+            self.learner.write_networks(self.learner.names[:1])  # of the updates that were made
+            raise
 
     def _improve(self, updates_left: int, batch: Any = None) -> Any:
         """Make so many updates, the first from `batch`, and return the losses of the last ones."""
@@ -238,6 +275,10 @@ class FromBuffer(InRounds):
         """Return observations of transitions, or sequences, in the buffer; see `Agent`."""
         if (batch := self._peek(count)) is None:
             return None
+        return self._inputs_of(batch)
+
+    def _inputs_of(self, batch: Any) -> Array:
+        """Return the observations of transitions, or of sequences, (n, observation_size)."""
         observations = batch["observation"]
         if self.state_size:  # (T, B, ...)
             observations = each_part(lambda x: x.reshape(-1, *x.shape[2:]), observations)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.gymnasium.alone import SpacesTask
 from rlcpu.kernels.compiler.announce import clock
 from rlcpu.kernels.machine.stages import LastMade
 from rlcpu.train.agent import Call, Processes
@@ -113,7 +114,7 @@ class OffPolicy(FromBuffer):
 
     Args:
         env: id of a registered environment, a `Dynamics`, or a `VectorEnv` (which the agent
-            resets).
+            resets); or spaces alone, of `rlcpu.envs.spaces_of`, to learn offline.
         seed: the whole run is a function of it, whatever the number of threads.
         num_threads: threads at most; None takes all of numba's.
         dtype: of the simulation; the networks compute in float32.
@@ -167,6 +168,14 @@ class OffPolicy(FromBuffer):
             buffers.check_settings(decided, {**vars(config), **wanted}, tuned=None)
         self._batches, self._drawn, self._last_batch = {}, LastMade(), None
         self.history = History(losses=self._no_losses)
+
+    def _check_fit(self, dynamics: Dynamics) -> None:
+        super()._check_fit(dynamics)
+        if isinstance(dynamics, SpacesTask) and self.config.normalize_rewards:
+            raise ValueError(
+                f"normalize_rewards=True: {dynamics.id} are spaces alone, of which no returns are "
+                "known; scale the rewards of the buffer"
+            )
 
     # ------------------------------------------------------------ the buffer
 

@@ -27,6 +27,7 @@ from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.contract.names import find, is_of_gymnasium
 from rlcpu.envs.engine.lane import LANES, NUM_WORDS
 from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.gymnasium.alone import SpacesTask
 from rlcpu.envs.gymnasium.task import GymnasiumTask
 from rlcpu.envs.registration import make_vec, registered
 from rlcpu.kernels.checks import check_count
@@ -288,10 +289,10 @@ def check_sizes(
         raise ValueError(f"env_words has {arrays['env_words'].size} numbers, expected {words}")
 
 
-def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
+def find_env(description: dict[str, Any], env: VectorEnv | SpacesTask | None) -> Dynamics:
     """Return the described environment, or the given one; ValueError if that is another one."""
     if env is not None:
-        env = take_env(env)
+        env = make_vec(env) if isinstance(env, SpacesTask) else take_env(env)
         id, is_ours = description["env"], not isinstance(env.dynamics, GymnasiumTask)
         was_ours = not description.get("given") and (id in registered() or not is_of_gymnasium(id))
         if env.dynamics.id != id or is_ours != was_ours:
@@ -319,12 +320,15 @@ def take_env(env: Any) -> VectorEnv:
 
 
 def make_env(
-    description: dict[str, Any], num_envs: int, env: VectorEnv | None, num_threads: int | None
+    description: dict[str, Any],
+    num_envs: int,
+    env: VectorEnv | SpacesTask | None,
+    num_threads: int | None,
 ) -> VectorEnv:
     """Return the described environments, or the given ones; see `find_env`."""
     dynamics, params = find_env(description, env), description["params"]
     if env is not None:
-        made = take_env(env)
+        made = make_vec(env, num_envs) if isinstance(env, SpacesTask) else take_env(env)
     else:
         dynamics.with_params(**params)  # raises for other names, which `make_vec` might take
         made = make_vec(
@@ -353,7 +357,8 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
         "params": env.dynamics.settings(),
         "dtype": env.dtype.name,
         "max_episode_steps": env.max_episode_steps,
-        "given": isinstance(env.dynamics, GymnasiumTask) and env.dynamics.make is None,
+        "given": isinstance(env.dynamics, SpacesTask)
+        or (isinstance(env.dynamics, GymnasiumTask) and env.dynamics.make is None),
         "spaces": _describe_spaces(env),
     }
 

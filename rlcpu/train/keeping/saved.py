@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.gymnasium.alone import SpacesTask
 from rlcpu.nn.export import FORMATS as FORMATS
 from rlcpu.nn.export import ExportedPolicy
 from rlcpu.nn.learning.learner import Learner
@@ -270,7 +271,7 @@ class SavedAgent:
         cls,
         path: str | os.PathLike[str],
         *,
-        env: VectorEnv | None = None,
+        env: VectorEnv | SpacesTask | None = None,
         num_threads: int | None = None,
         network: Any = None,
     ) -> Self:
@@ -279,7 +280,8 @@ class SavedAgent:
         Args:
             path: what `save` wrote.
             env: environments to go on in, for an environment that is not registered; they take
-                over the saved state.
+                over the saved state. Of an agent of spaces alone what `rlcpu.envs.spaces_of`
+                returns.
             num_threads: threads at most; None takes all of numba's.
             network: the function that made the layers, if the saved agent was given one.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.contract.policies import as_deterministic
 from rlcpu.envs.engine.vector_env import VectorEnv
+from rlcpu.envs.gymnasium.alone import SpacesTask
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.rollout.collect import EndlessEpisodeError, play_episodes
 from rlcpu.kernels.checks import check_count, check_seed
@@ -62,8 +63,10 @@ def fresh_environments(env: VectorEnv, num_envs: int, seed: int) -> Iterator[Vec
     """Yield new environments like others, of which nothing is touched, just reset.
 
     Of Gymnasium's they are as many as there are of these at most, and these themselves where they
-    cannot be made again.
+    cannot be made again. Spaces alone are a ValueError.
     """
+    if isinstance(env.dynamics, SpacesTask):
+        raise ValueError(env.dynamics.advice)
     if isinstance(env, GymnasiumEnv):
         context = env.copies(num_envs)
     else:
