@@ -449,7 +449,7 @@ def test_td3_and_ddpg(dtype: Any, count: int, deviation: float, bound: float) ->
 def test_steps_equal_torchs(dtype: Any, optimiser: Any, options: Any, settings: Any) -> None:
     """Kingma & Ba 2015; clipped gradients; Liu et al. 2020; Loshchilov & Hutter 2019."""
     batch = make_transitions()
-    learner = make_dqn(batch, dtype, False, False, False)
+    learner = make_dqn(batch, dtype, False, False)
     twins, given = Twins(learner), batch_of(batch)
     parameters = twins.parameters("online")
     adam = optimiser(parameters, lr=3e-3, **options)
