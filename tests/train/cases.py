@@ -101,8 +101,14 @@ def make_agent(
     """An agent without environments, which learns from batches by `improve`."""
     agent: Any = PPO.__new__(PPO)
     outputs = policy.num_outputs - (policy.value == "shared")
+    is_continuous = policy.log_std.size > 0
     dynamics = SimpleNamespace(
-        num_masked=outputs if masked else 0, num_actions=outputs, choices=choices
+        num_masked=outputs if masked else 0,
+        num_actions=0 if is_continuous else outputs,
+        choices=choices,
+        is_discrete=not is_continuous,
+        action_size=outputs if is_continuous else len(choices),
+        observation_size=policy.num_inputs,
     )
     agent.env = SimpleNamespace(dynamics=dynamics)
     agent.policy, agent.config = policy, config
