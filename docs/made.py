@@ -19,7 +19,7 @@ from asv_benches.colours import ALGORITHMS  # noqa: E402
 from rlcpu import catalogue  # noqa: E402
 from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
 from rlcpu.envs import find  # noqa: E402
-from rlcpu.train import critics, dqn, ppo, pqn, sac, td3  # noqa: E402
+from rlcpu.train import bc, critics, dqn, ppo, pqn, sac, td3  # noqa: E402
 
 FILMS = "pictures"
 #: Text and background of pictures, on light and on dark pages.
@@ -227,6 +227,7 @@ EQUATIONS = {
         ppo.ppo,
     ),
     "pqn": (pqn.squared_error, pqn.pqn),
+    "bc": (bc.distance, bc.cloning),
     "dqn": (dqn.bootstrap, dqn.huber, dqn.dqn),
     "sac": (sac.draw, sac.sample, sac.critic, sac.actor_and_temperature),
     "td3": (td3.squashed, td3.smoothed, td3.critic, td3.actor),

@@ -7,18 +7,22 @@ from rlcpu.train.ppo import PPO, PPOConfig
 from rlcpu.train.running.evaluations import Evaluations
 
 if TYPE_CHECKING:
+    from rlcpu.train.bc import BC, BCConfig
     from rlcpu.train.dqn import DQN, DQNConfig
     from rlcpu.train.pqn import PQN, PQNConfig
+    from rlcpu.train.replaying.datasets import buffer_of_episodes
     from rlcpu.train.sac import SAC, SACConfig
     from rlcpu.train.td3 import DDPG, TD3, DDPGConfig, TD3Config
 
 __all__ = [
+    "BC",
     "DDPG",
     "DQN",
     "PPO",
     "PQN",
     "SAC",
     "TD3",
+    "BCConfig",
     "DDPGConfig",
     "DQNConfig",
     "Evaluation",
@@ -30,6 +34,7 @@ __all__ = [
     "SACConfig",
     "TD3Config",
     "TensorBoard",
+    "buffer_of_episodes",
 ]
 
 
@@ -43,9 +48,11 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
             hint = "" if name.startswith("_") else hint_at(name, __all__)
             reason = f"module 'rlcpu.train' has no attribute {name!r}"
             raise AttributeError(f"{reason}: {hint}" if hint else reason)
-        from rlcpu.train import dqn, pqn, sac, td3
+        from rlcpu.train import bc, dqn, pqn, sac, td3
+        from rlcpu.train.replaying import datasets
 
-        value = next(getattr(each, name) for each in (dqn, pqn, sac, td3) if hasattr(each, name))
+        modules = (bc, dqn, pqn, sac, td3, datasets)
+        value = next(getattr(each, name) for each in modules if hasattr(each, name))
         globals()[name] = value
         return value
 

@@ -112,9 +112,20 @@ def critic_values(agent: Any, rollout: Rollout) -> Any:
 
 
 #: Facts of agents with bounded actions, see `rlcpu.train.algorithm.Algorithm.facts`.
-FACTS = {"movable": "1.0 for each number of an action whose bounds differ, 0.0 for the others"}
+FACTS = {
+    "movable": "1.0 for each number of an action whose bounds differ, 0.0 for the others",
+    "center": "middle of the bounds of each number of an action",
+    "inverse_half": "one over half of the width of its bounds, 0.0 where they are the same",
+}
 
 
-def movable(half: Any) -> Any:
-    """Return 1.0 for each number of an action that can change, 0.0 for the others."""
-    return (np.asarray(half) > 0).astype(np.float64)
+def facts_of(center: Any, half: Any) -> dict[str, Any]:
+    """Return the facts on bounded actions, `FACTS`, of the middle and half widths of bounds."""
+    movable = np.asarray(half) > 0
+    inverse = np.divide(1.0, half, out=np.zeros(len(half)), where=movable)
+    return {"movable": movable.astype(float), "center": center, "inverse_half": inverse}
+
+
+def scaled_action(batch: Any, settings: Any) -> Any:
+    """Return the actions of a batch as numbers in [-1, 1], as networks get them."""
+    return (batch.action - settings.center) * settings.inverse_half

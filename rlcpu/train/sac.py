@@ -39,9 +39,9 @@ from rlcpu.train.critics import (
     actor_mean,
     critic_values,
     critics_loss,
+    facts_of,
     least_value,
     make_critics,
-    movable,
     next_of,
     soft_bootstrap,
     to_next,
@@ -323,7 +323,7 @@ class SAC(OffPolicy):
         half, entropy = self.policy.half, self.config.target_entropy
         return {
             **super().settings(),
-            "movable": movable(half),
+            **facts_of(self.policy.center, half),
             "target_entropy": -float(np.count_nonzero(half)) if entropy is None else entropy,
         }
 

@@ -34,9 +34,9 @@ from rlcpu.train.critics import (
     actor_mean,
     critic_values,
     critics_loss,
+    facts_of,
     least_value,
     make_critics,
-    movable,
     next_of,
     to_next,
 )
@@ -240,8 +240,8 @@ class TD3(OffPolicy):
 
     def settings(self) -> dict[str, Any]:
         """Return the settings; see `OffPolicy.settings`."""
-        numbers = {"num_critics": self._critics, "movable": movable(self.policy.half)}
-        return {**super().settings(), **numbers}
+        bounds = facts_of(self.policy.center, self.policy.half)
+        return {**super().settings(), **bounds, "num_critics": self._critics}
 
     def _values_of(self, rollout: Rollout) -> Any:
         return critic_values(self, rollout)

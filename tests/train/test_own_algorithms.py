@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from rlcpu import nn
-from rlcpu.train import DQN, PPO, SAC, DQNConfig, ppo
+from rlcpu.envs import spaces_of
+from rlcpu.train import DQN, PPO, SAC, TD3, DQNConfig, ppo
 from rlcpu.train.dqn import bootstrap, huber
 from rlcpu.train.on_policy import networks_of
 
@@ -32,9 +33,12 @@ def load(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["munchausen_dqn", "conservative_sac", "predictive_ppo"])
-def test_programs_have_at_most_sixty_lines(name: str) -> None:
-    assert len((EXAMPLES / f"{name}.py").read_text("utf-8").splitlines()) <= 60
+PROGRAMS = {"munchausen_dqn": 60, "conservative_sac": 60, "predictive_ppo": 60, "rnd_ppo": 70}
+
+
+@pytest.mark.parametrize(("name", "most"), [*PROGRAMS.items(), ("implicit_q_learning", 90)])
+def test_programs_are_short(name: str, most: int) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text("utf-8").splitlines()) <= most
 
 
 def test_munchausen_dqn_learns_to_balance() -> None:
@@ -94,6 +98,47 @@ def test_a_predicting_agent_goes_on_from_its_file(tmp_path: Path) -> None:
     agent.save(tmp_path / "agent.npz")
     loaded = module.PredictivePPO.load(tmp_path / "agent.npz")
     assert loaded.learn(4_096).losses == agent.learn(4_096).losses
+
+
+def test_what_was_seen_often_is_worth_no_bonus(tmp_path: Path) -> None:
+    """Bonuses fall; the returns of episodes are the environment's; a file holds what was learnt."""
+    module = load("rnd_ppo")
+    settings = {"num_envs": 8, "num_steps": 64, "minibatch_size": 64, "hidden": (16,)}
+    agent = module.RNDPPO("CartPole-v1", seed=0, bonus_scale=100.0, **settings)
+    bonuses = []
+    for steps in (512, 8_192):
+        history = agent.learn(steps)
+        bonuses.append(agent.guess.per_sample["bonus"].mean())
+        assert history.episode_return <= 500.0
+    assert bonuses[1] < 0.7 * bonuses[0]
+    agent.save(tmp_path / "agent.npz")
+    loaded = module.RNDPPO.load(tmp_path / "agent.npz")
+    assert loaded.learn(1_024).losses == agent.learn(1_024).losses
+    assert loaded.squares == agent.squares
+
+
+def test_bonuses_find_what_is_rarely_rewarded() -> None:
+    """The car reaches the flag, which random steps never do."""
+    module = load("rnd_ppo")
+    assert module.RNDPPO("MountainCar-v0", seed=0).learn(150_000).episode_return > -160.0
+
+
+def test_an_expectile_above_one_half_values_the_better_transitions() -> None:
+    """From one buffer and seed; and an agent of spaces alone learns to do better than it saw."""
+    module = load("implicit_q_learning")
+    teacher = TD3("Pendulum-v1", seed=0)
+    teacher.learn(4_000)
+    env, same = teacher.env, dataclasses.asdict(teacher.config) | {"policy_delay": 1}
+    spaces = spaces_of(env.single_observation_space, env.single_action_space)
+    values = []
+    for expectile in (0.5, 0.9):
+        agent = module.ImplicitQLearning(
+            spaces, seed=1, buffer=teacher.buffer, expectile=expectile, **same
+        )
+        values.append(agent.learn_offline(3_000).q_value)
+    assert values[1] > values[0] + 10.0
+    returns = agent.evaluate(50, seed=1, env=env)
+    assert returns.mean() > np.mean(teacher.returns) + 100.0
 
 
 @dataclasses.dataclass(frozen=True)
