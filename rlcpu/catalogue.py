@@ -48,6 +48,9 @@ FAMILIES = {
     "rlcpu.envs.tasks.minigrid": Chapter("MiniGrid", f"the package minigrid: {_SAME}"),
     "rlcpu.envs.tasks.craftax": Chapter("Craftax", f"the package craftax: {_SAME}"),
     "rlcpu.envs.tasks.popgym": Chapter("POPGym", f"the package popgym: {_SAME}"),
+    "rlcpu.envs.tasks.goals": Chapter(
+        "Goals", "no package: tasks whose goal is part of what is observed"
+    ),
     "rlcpu.envs.tasks.t_maze": Chapter("T-maze", "Bakker's T-maze, with a limit of steps"),
     "rlcpu.envs.tasks.toy_text": Chapter("Toy text", f"Gymnasium's {{id}}: {_SAME}"),
     "rlcpu.envs.mujoco": Chapter(

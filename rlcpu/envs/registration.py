@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Each family adds its environments to the registry, which lists them in this order.
 from rlcpu.envs.tasks import classic_control  # noqa: F401  # isort: skip
 from rlcpu.envs.tasks import box2d, minatar, minigrid, mujoco, toy_text  # noqa: F401  # isort: skip
-from rlcpu.envs.tasks import craftax, no_velocity, popgym, t_maze  # noqa: F401  # isort: skip
+from rlcpu.envs.tasks import craftax, goals, no_velocity, popgym, t_maze  # noqa: F401  # isort: skip
 
 
 def _find_foreign(id: str) -> Dynamics:

@@ -112,6 +112,11 @@ class Dynamics:
             actions it is (state, params, out) and writes into an array of bools, all False:
             `out[k] = state.heights[k] < 6`. It has to allow one action at least, or one choice of
             each number, unless the episode has ended. `VectorEnv.step` itself takes all actions.
+        compute_reward: (achieved_goal, desired_goal, params) -> reward, or (reward, terminated), of
+            an environment with goals, whose observations are a `Dict` with these two parts, of one
+            space. It returns what `step` does of the goals of its new state, and of other goals
+            for hindsight replay (`replay="hindsight"`). Where it returns a reward alone, reaching a
+            goal does not end an episode.
         observation_space: one environment's: a float32 `Box`, (observation_size,), `Discrete(n)`,
             `MultiBinary((planes, rows, columns))`, or a `Dict` of parts.
         action_space: one environment's: `Discrete(n)`, `MultiDiscrete`, of which an action is a
@@ -162,6 +167,7 @@ class Dynamics:
     reset: Callable[..., Any]
     observe: Callable[..., Any] = identity
     action_mask: Callable[..., Any] | None = None
+    compute_reward: Callable[..., Any] | None = None
     observation_space: Box | Discrete | MultiBinary | Dict
     action_space: Box | Discrete | MultiDiscrete
     params: Any = NoParams()  # noqa: RUF009 - a tuple

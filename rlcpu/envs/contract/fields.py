@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 #: Largest whole number up to which float32 holds all of them.
 MOST_WHOLE = 2**24
 #: Names of the scalar functions.
-FUNCTIONS = ("step", "reset", "observe", "randomize", "action_mask")
+FUNCTIONS = ("step", "reset", "observe", "randomize", "action_mask", "compute_reward")
 #: Functions that an environment may lack.
-OPTIONAL = ("randomize", "action_mask")
+OPTIONAL = ("randomize", "action_mask", "compute_reward")
+#: Parts of an observation with goals: what was achieved, and what should be.
+GOALS = ("achieved_goal", "desired_goal")
 
 
 def check_description(dynamics: Dynamics) -> None:
@@ -67,6 +69,26 @@ def check_spaces(dynamics: Dynamics) -> None:
             f"{dynamics.id}: action_mask={dynamics.action_mask!r} has to be None with "
             f"action_space={dynamics.action_space!r}: masks are for Discrete and MultiDiscrete"
         )
+    if dynamics.compute_reward is not None and (fault := fault_of_goals(dynamics)):
+        raise TypeError(f"{dynamics.id}: compute_reward has no goals to compare: {fault}")
+
+
+def fault_of_goals(dynamics: Dynamics) -> str:
+    """Return why an environment has no goals, or "": they are two parts of one space."""
+    space: Any = dynamics.observation_space
+    parts = dict(space.items()) if isinstance(space, Dict) else {}
+    if not {*GOALS} <= parts.keys():
+        return (
+            f"observation_space={describe_space(space)} has to be a Dict with the parts "
+            f"{' and '.join(GOALS)}"
+        )
+    achieved, desired = (parts[name] for name in GOALS)
+    if type(achieved) is not type(desired) or (achieved.shape, achieved.dtype) != (
+        desired.shape,
+        desired.dtype,
+    ):
+        return f"desired_goal, {describe_space(desired)}, has to be {describe_space(achieved)} too"
+    return ""
 
 
 def _check_observation_space(dynamics: Dynamics) -> None:
@@ -197,7 +219,7 @@ def check_sources(dynamics: Dynamics) -> None:
     for name in dynamics.functions:
         # What they may write to: items of arrays, and fields of the state.
         writes: tuple[str, ...] = ()
-        if dynamics.has_arrays and name != "randomize":
+        if dynamics.has_arrays and name not in ("randomize", "compute_reward"):
             writes = ("items", "fields")
         elif dynamics.writes_mask and name == "action_mask":
             writes = ("items",)
@@ -211,6 +233,8 @@ def arguments_of(dynamics: Dynamics, name: str) -> tuple[str, ...]:
     """Return the names of the arguments that kernels give to one of an environment's functions."""
     if name == "randomize":
         return "rng", "params"
+    if name == "compute_reward":
+        return (*GOALS, "params")
     if name in ("step", "reset"):
         draws = "rng" if dynamics.takes_rng(name) else "uniforms"
         if name == "reset":

@@ -19,7 +19,14 @@ import numpy as np
 from gymnasium.spaces import Box, Dict
 from numba import types as nbtypes
 
-from rlcpu.envs.contract.fields import arguments_of, as_whole, int_names, is_bool, params_of
+from rlcpu.envs.contract.fields import (
+    GOALS,
+    arguments_of,
+    as_whole,
+    int_names,
+    is_bool,
+    params_of,
+)
 from rlcpu.envs.layout.arrays import ArrayLayout, State
 from rlcpu.envs.layout.groups import INT_ARRAY, fault_of_value, is_int_array, written_layout
 from rlcpu.envs.layout.values import Layout, holds_ints, is_real, layout_of
@@ -180,6 +187,8 @@ class _Trial:
             # `_check_step` refuses what is no tuple, whatever the number.
             self.num_results = self.num_results or (len(result) if isinstance(result, tuple) else 3)
             _check_step(dynamics, result, self.layout, self.num_results)
+            if dynamics.compute_reward is not None:
+                _try_goals(dynamics, result, params)
             state, is_over, num_steps = result[0], any(result[2:]), num_steps + 1
             self.has_whole |= holds_ints(self.layout, state)
         self.observe(state, params)
@@ -198,6 +207,29 @@ class _Trial:
                 f"{code.co_filename}, line {code.co_firstlineno}"
             )
         self.has_whole |= holds_ints(dynamics.observation, observation)
+
+
+def goals_of(observation: Any) -> tuple[Any, Any]:
+    """Return what `compute_reward` compares: the achieved and the desired goal."""
+    achieved, desired = (getattr(observation, name) for name in GOALS)
+    return achieved, desired
+
+
+def _try_goals(dynamics: Dynamics, result: Any, params: Any) -> None:
+    """Raise TypeError or ValueError unless `compute_reward` agrees with a result of `step`."""
+    observation = _call(dynamics, "observe", result[0], params)
+    check_result(dynamics, "observe", observation)
+    goals = goals_of(observation)
+    computed = _call(dynamics, "compute_reward", *goals, params)
+    check_result(dynamics, "compute_reward", computed)
+    reward, *flags = computed if isinstance(computed, tuple) else (computed,)
+    is_same = math.isclose(reward, result[1], rel_tol=1e-5, abs_tol=1e-6)
+    if not is_same or any(flag != result[2] for flag in flags):
+        shown = ", ".join(f"{name}={goal!r}" for name, goal in zip(GOALS, goals, strict=True))
+        raise ValueError(
+            f"{dynamics.id}: compute_reward returned {computed!r} for {shown} where step returned "
+            f"{result[1:3]!r}: expected the same, of the goals alone, which are all that is stored"
+        )
 
 
 def _trial_params(dynamics: Dynamics) -> list[Any]:
@@ -310,7 +342,7 @@ def call_function(
     inputs = tuple(value.again() if isinstance(value, Rng) else value for value in inputs)
     if name == "action_mask" and dynamics.writes_mask:
         function = functools.partial(_written_mask, dynamics, function)
-    if not dynamics.has_arrays or name == "randomize":
+    if not dynamics.has_arrays or name in ("randomize", "compute_reward"):
         return function(*inputs)
     if name == "reset":
         state = dynamics.state.value_class()
@@ -387,6 +419,8 @@ def check_result(dynamics: Dynamics | Any, name: str, result: Any) -> None:
         _check_value(dynamics, name, "observation", result, dynamics.observation)
     elif name == "action_mask":
         _check_mask(dynamics, result)
+    elif name == "compute_reward":
+        _check_goal_reward(dynamics, result)
     else:
         drawn_names(dynamics, result)
 
@@ -458,6 +492,20 @@ def _check_step(dynamics: Dynamics, result: Any, layout: Any, num_results: int) 
         )
     new_state, reward, *flags = result
     _check_value(dynamics, "step", "new_state", new_state, layout)
+    _check_outcome(start, reward, flags)
+
+
+def _check_goal_reward(dynamics: Dynamics, result: Any) -> None:
+    """Raise TypeError or ValueError unless `result` is a reward, or (reward, terminated)."""
+    start = f"{dynamics.id}: compute_reward has to return"
+    reward, *flags = result if isinstance(result, tuple) and result else (result,)
+    if len(flags) > 1:
+        raise TypeError(f"{start} a reward, or (reward, terminated); returned {result!r}")
+    _check_outcome(start, reward, flags)
+
+
+def _check_outcome(start: str, reward: Any, flags: Sequence[Any]) -> None:
+    """Raise TypeError or ValueError unless a reward is a finite number, and flags are bools."""
     if not is_real(reward):
         raise TypeError(f"{start} reward as a number; returned {reward!r}")
     if not math.isfinite(reward):

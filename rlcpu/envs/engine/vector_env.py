@@ -309,6 +309,26 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         """
         return self.engine.masks(self.engine.observe()) if self.view.num_masked else None
 
+    def compute_reward(self, achieved_goal: Array, desired_goal: Array) -> Any:
+        """Return the rewards of goals that may be other than were pursued, for hindsight replay.
+
+        Args:
+            achieved_goal: (n, *shape), as buffers store the part "achieved_goal" of observations,
+                see `rlcpu.envs.rollout.transitions.example_of`.
+            desired_goal: the same of the part "desired_goal".
+
+        Returns:
+            (n,) float32; or these and (n,) bool, whether such a step ends an episode, if the
+            environment's `compute_reward` tells.
+
+        Raises:
+            TypeError: the environment has no goals, or its `compute_reward` reads params that
+                differ between environments or episodes.
+        """
+        from rlcpu.envs.engine.goals import reward_of_goals  # with compilers, of hindsight alone
+
+        return reward_of_goals(self.dynamics)(achieved_goal, desired_goal)
+
     # ------------------------------------------------------------ state
 
     def observe(self) -> Array:

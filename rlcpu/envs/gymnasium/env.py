@@ -17,9 +17,10 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlcpu.envs.contract.arguments import check_mode
+from rlcpu.envs.contract.fields import GOALS, fault_of_goals
 from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.gymnasium.engine import GymnasiumEngine
-from rlcpu.envs.gymnasium.task import GymnasiumTask, describe
+from rlcpu.envs.gymnasium.task import EnvironmentFailure, GymnasiumTask, describe
 from rlcpu.kernels.checks import check_count
 
 Array = npt.NDArray[Any]
@@ -149,6 +150,51 @@ class GymnasiumEnv(VectorEnv):
         """
         self.engine.ready = False
         return self.env.step(self.dynamics.own_actions(self.dynamics.acted.of_own(actions)))
+
+    def compute_reward(self, achieved_goal: Array, desired_goal: Array) -> Any:
+        """Return the rewards of goals, and whether episodes end; see `VectorEnv.compute_reward`.
+
+        The environment's `compute_reward(achieved_goal, desired_goal, info)`, as Gymnasium-Robotics
+        has it, is called once with all goals, in its own dtype and shape, and an empty `info`; its
+        `compute_terminated`, if it has one, with one goal after the other.
+
+        Raises:
+            TypeError: there are no goals, no such method, or other processes have the environments.
+            EnvironmentFailure: the environment raised an exception.
+        """
+        if fault := self._fault_of_goals():
+            raise TypeError(f"{self.dynamics.id} has no goals: {fault}")
+        vector_env: Any = self.env.unwrapped
+        single = vector_env.envs[0]
+        spaces = {leaf.name: leaf.space for leaf in self.dynamics.observed.leaves}
+        achieved, desired = (
+            goals.reshape(len(goals), *spaces[name].shape).astype(spaces[name].dtype)
+            for name, goals in zip(GOALS, (achieved_goal, desired_goal), strict=True)
+        )
+        compute = single.get_wrapper_attr("compute_reward")
+        try:
+            rewards = np.asarray(compute(achieved, desired, {}))
+            if not single.has_wrapper_attr("compute_terminated"):
+                return rewards
+            ends = single.get_wrapper_attr("compute_terminated")
+            pairs = zip(achieved, desired, strict=True)
+            return rewards, np.array([ends(*pair, {}) for pair in pairs], np.bool_)
+        except Exception as error:
+            raise EnvironmentFailure(
+                f"{self.dynamics.id}: the reward of goals raised {error!r}"
+            ) from error
+
+    def _fault_of_goals(self) -> str:
+        """Return why `compute_reward` cannot be called, "" if it can."""
+        if fault := fault_of_goals(self.dynamics):
+            return fault
+        vector_env = self.env.unwrapped
+        if not isinstance(vector_env, SyncVectorEnv):
+            return f"{type(vector_env).__name__} has to be a SyncVectorEnv, in this process"
+        single: Any = vector_env.envs[0]
+        if not callable(getattr(single.unwrapped, "compute_reward", None)):
+            return "expected a method compute_reward(achieved_goal, desired_goal, info)"
+        return ""
 
     def observe(self) -> Any:
         """Return the present observations, as rollouts have them."""

@@ -54,6 +54,7 @@ def repeat_action(environment: str | Dynamics, n: int) -> Dynamics:
     limit = dynamics.max_episode_steps
     changes["max_episode_steps"] = None if limit is None else -(-limit // n)
     changes["step_draws"] = n * dynamics.step_draws
+    changes["compute_reward"] = None  # the reward of one step, and not the sum
     return dataclasses.replace(dynamics, step=with_signature(dynamics, step), **changes)
 
 
@@ -220,4 +221,5 @@ def _with_rewards(
         return new_reward(before, after, reward, terminated), terminated, truncated
 
     new_step = with_signature(dynamics, step_arrays if dynamics.has_arrays else step_tuple)
-    return dataclasses.replace(dynamics, step=new_step, reward_threshold=None, **changes)
+    changes |= {"step": new_step, "reward_threshold": None, "compute_reward": None}
+    return dataclasses.replace(dynamics, **changes)
