@@ -15,7 +15,7 @@ import textwrap
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from rlcpu.envs.contract.dynamics import Dynamics, identity
 from rlcpu.envs.contract.names import find
@@ -48,8 +48,9 @@ FAMILIES = {
     "rlcpu.envs.tasks.minigrid": Chapter("MiniGrid", f"the package minigrid: {_SAME}"),
     "rlcpu.envs.tasks.craftax": Chapter("Craftax", f"the package craftax: {_SAME}"),
     "rlcpu.envs.tasks.popgym": Chapter("POPGym", f"the package popgym: {_SAME}"),
-    "rlcpu.envs.tasks.goals": Chapter(
-        "Goals", "no package: tasks whose goal is part of what is observed"
+    "rlcpu.envs.tasks.goals.bit_flip": Chapter("Goals", "section 3.1 of the paper"),
+    "rlcpu.envs.tasks.goals.point_maze": Chapter(
+        "Goals", "Gymnasium-Robotics' PointMaze_Medium in its map, with simpler motion"
     ),
     "rlcpu.envs.tasks.t_maze": Chapter("T-maze", "Bakker's T-maze, with a limit of steps"),
     "rlcpu.envs.tasks.toy_text": Chapter("Toy text", f"Gymnasium's {{id}}: {_SAME}"),
@@ -251,10 +252,14 @@ def space_in_words(space: Any) -> str:
         return " and ".join(f"1 of {n}" for n in space.nvec.tolist())
     if isinstance(space, MultiBinary):
         planes, *cells = space.shape
-        return f"{planes} planes of {'x'.join(map(str, cells))} cells"
+        plane = "plane" if planes == 1 else "planes"
+        return f"{planes} {plane} of {'x'.join(map(str, cells))} cells"
     if isinstance(space, Box):
         size = int(np.prod(space.shape))
         return f"{size} float{'s' * (size != 1)}{bounds_in_words(space)}"
+    if isinstance(space, Dict):
+        parts = (f"{name} is {space_in_words(part)}" for name, part in space.items())
+        return f"{len(space)} parts, {'; '.join(parts)}"
     return str(space)
 
 
