@@ -36,7 +36,7 @@ class Params(NamedTuple):
     goal_reward: float = 0.0  # of the one that does
 
 
-class Observation(NamedTuple):
+class BitsAndGoal(NamedTuple):
     """The bits, twice, and those of the goal: one plane each."""
 
     observation: tuple[Board]
@@ -59,9 +59,9 @@ def step(s: State, action: int, params: Params) -> tuple[State, float, bool]:
     return State(bits, s.goal), reward, is_reached
 
 
-def observe(s: State, params: Params) -> Observation:
+def observe(s: State, params: Params) -> BitsAndGoal:
     """Return the bits and the goal."""
-    return Observation((s.bits,), (s.bits,), (s.goal,))
+    return BitsAndGoal((s.bits,), (s.bits,), (s.goal,))
 
 
 def bit_flip(num_bits: int, **fields: Any) -> Dynamics:

@@ -40,7 +40,7 @@ class Params(NamedTuple):
     noise: float = 0.25  # starts and goals are as far from the middle of a cell, at most
 
 
-class Observation(NamedTuple):
+class PlaceAndGoal(NamedTuple):
     """Place and velocity, the place, and that of the goal."""
 
     observation: tuple[float, float, float, float]
@@ -62,10 +62,10 @@ def accelerate(velocity: float, action: float, params: Params) -> float:
     return min(max((1.0 - params.friction) * velocity + push, -MAX_SPEED), MAX_SPEED)
 
 
-def observe(s: State, params: Params) -> Observation:
-    """Return what is seen."""
+def observe(s: State, params: Params) -> PlaceAndGoal:
+    """Return place, velocity and goal."""
     place = s.x, s.y
-    return Observation((s.x, s.y, s.dx, s.dy), place, (s.goal_x, s.goal_y))
+    return PlaceAndGoal((s.x, s.y, s.dx, s.dy), place, (s.goal_x, s.goal_y))
 
 
 def point_maze(rows: Any, **fields: Any) -> Dynamics:
