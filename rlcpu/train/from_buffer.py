@@ -158,7 +158,8 @@ class FromBuffer(InRounds):
     @repeatable
     def _draw(self, size: int) -> Any:
         """Return a batch of so many transitions, or sequences, in the memory of the last such."""
-        self._last_batch = batch = self.buffer.sample(size, out=self._batches.get(size))
+        options = buffers.options_of_draws(self.buffer, self.env)
+        self._last_batch = batch = self.buffer.sample(size, out=self._batches.get(size), **options)
         self._batches[size] = batch
         return batch
 

@@ -49,8 +49,10 @@ class OffPolicyConfig(Settings):
         num_updates: updates in a round.
         learning_starts: environment steps before the first update, with random actions.
         capacity: transitions that the buffer keeps.
-        replay: how they are drawn: "uniform", "prioritized", or in proportion to the "return" of
-            their episode (until it ends: the mean of the last episodes' returns).
+        replay: how they are drawn: "uniform", "prioritized", in proportion to the "return" of their
+            episode (until it ends: the mean of the last episodes' returns), or "hindsight":
+            uniformly, most of them with a goal that their episode achieved later, for environments
+            with goals.
         batch_size: transitions of an update.
         n_step: steps whose rewards are added up before the value of what follows.
         tau: part of the way that targets go towards the networks, 0 to 1.
@@ -64,6 +66,9 @@ class OffPolicyConfig(Settings):
             is rounded to them.
         burn_in: steps in front of these that bring what was remembered up to date.
         priority_eta: weight of the largest error of a prioritised sequence against the mean.
+        hindsight_ratio: part of the transitions that "hindsight" gives another goal, 0 to 1.
+        hindsight_goal: what these achieved goals are of: a "future" step of the episode, its
+            "final" one, or any of the "episode".
 
     Raises:
         TypeError, ValueError: a value of another type or outside of its range, with its name.
@@ -74,7 +79,7 @@ class OffPolicyConfig(Settings):
     num_updates: int = 8
     learning_starts: int = 1000
     capacity: int = 100_000
-    replay: Literal["uniform", "prioritized", "return"] = "uniform"
+    replay: Literal["uniform", "prioritized", "return", "hindsight"] = "uniform"
     batch_size: int = 256
     learning_rate: float = 3e-4
     learning_rate_schedule: Schedule = "constant"
@@ -93,6 +98,8 @@ class OffPolicyConfig(Settings):
     sequence_length: int = 20
     burn_in: int = 10
     priority_eta: float = 0.9
+    hindsight_ratio: float = 0.8
+    hindsight_goal: Literal["future", "final", "episode"] = "future"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,8 +110,8 @@ class OffPolicyConfig(Settings):
                 f"capacity={self.capacity}: expected room for batch_size={self.batch_size} and for "
                 f"n_step + 1 steps of {self.num_envs} environments"
             )
-        if self.replay == "return" and self.n_step > 1:
-            raise ValueError(f'n_step={self.n_step}: replay="return" has n_step=1 only')
+        if self.replay in ("return", "hindsight") and self.n_step > 1:
+            raise ValueError(f'n_step={self.n_step}: replay="{self.replay}" has n_step=1 only')
 
 
 class OffPolicy(FromBuffer):
@@ -199,10 +206,12 @@ class OffPolicy(FromBuffer):
             if buffer is None:
                 return replayed.make_buffer(self.example(), self.config, seed)
             replayed.check_buffer(buffer, self.env, self.config, self.example())
-        elif buffer is None:
+            return buffer
+        if self.config.replay == "hindsight" and getattr(buffer, "compute_reward", None) is None:
+            buffers.check_goals(self.env)
+        if buffer is None:
             return buffers.make_buffer(self.example(), self.config, seed)
-        else:
-            buffers.check_buffer(buffer, self.env, self.example())
+        buffers.check_buffer(buffer, self.env, self.example())
         return buffer
 
     # ------------------------------------------------------------ a call of `learn`
@@ -215,6 +224,11 @@ class OffPolicy(FromBuffer):
             raise ValueError(
                 f"num_collectors={processes.num_collectors}: sequences of networks with memory are "
                 "replayed in one process, expected None"
+            )
+        if self.config.replay == "hindsight":
+            raise ValueError(
+                f"num_collectors={processes.num_collectors}: goals of whole episodes are replayed "
+                "in one process, expected None"
             )
         return Session(
             self,

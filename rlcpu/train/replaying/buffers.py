@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import replay
+from rlcpu.envs.contract.fields import GOALS
 from rlcpu.envs.engine.observations import each_part
 from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.envs.rollout.results import Rollout
+from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.lock import complete
 from rlcpu.replay.structure import TransitionStructure
@@ -30,6 +32,7 @@ BUFFERS: dict[str, type[Buffer]] = {
     "uniform": replay.ReplayBuffer,
     "prioritized": replay.PrioritizedReplayBuffer,
     "return": replay.ReturnWeightedBuffer,
+    "hindsight": replay.HindsightReplayBuffer,
 }
 
 
@@ -37,7 +40,10 @@ def make_buffer(example: Mapping[str, Any], config: Any, seed: int) -> Any:
     """Make the buffer of an `OffPolicyConfig`; `example` is one transition."""
     kind: Any = BUFFERS[config.replay]
     options: dict[str, Any] = {"fill_up": True}  # at the first success few have a weight
-    if config.replay != "return":
+    if config.replay == "hindsight":
+        options = {"goal": config.hindsight_goal, "ratio": config.hindsight_ratio}
+        options |= {"num_envs": config.num_envs}
+    elif config.replay != "return":
         options = {"num_envs": config.num_envs, "n_step": config.n_step, "gamma": config.gamma}
     return kind(config.capacity, example, seed=seed, **options)
 
@@ -47,8 +53,8 @@ def check_buffer(buffer: Any, env: VectorEnv, example: Mapping[str, Any]) -> Non
     kinds = replay.ReplayBuffer, replay.ReturnWeightedBuffer
     if not isinstance(buffer, kinds) or isinstance(buffer, replay.ItemBuffer):
         raise TypeError(
-            f"buffer={buffer!r}: expected a ReplayBuffer, PrioritizedReplayBuffer or "
-            "ReturnWeightedBuffer"
+            f"buffer={buffer!r}: expected a ReplayBuffer, PrioritizedReplayBuffer, "
+            "HindsightReplayBuffer or ReturnWeightedBuffer"
         )
     if buffer.device != "cpu":
         raise TypeError(f"buffer={buffer!r}: expected one on the CPU")
@@ -61,6 +67,29 @@ def check_buffer(buffer: Any, env: VectorEnv, example: Mapping[str, Any]) -> Non
             f"buffer has n_step={n_step} and num_envs=None: it adds up rewards of one environment, "
             f"expected num_envs={env.num_envs}"
         )
+    is_hindsight = isinstance(buffer, replay.HindsightReplayBuffer)
+    if buffer.num_envs is None and is_hindsight and env.num_envs > 1:
+        raise ValueError(
+            "buffer has num_envs=None: its episodes are those of one environment, expected "
+            f"num_envs={env.num_envs}"
+        )
+
+
+def check_goals(env: VectorEnv) -> None:
+    """Raise TypeError unless an environment tells the rewards of other goals than it pursues."""
+    parts = example_of(env)["observation"]
+    parts = parts if isinstance(parts, dict) else {}
+    try:
+        env.compute_reward(*(np.asarray(parts.get(name, 0.0))[None] for name in GOALS))
+    except TypeError as error:
+        raise TypeError(f'replay="hindsight": {error}') from None
+
+
+def options_of_draws(buffer: Any, env: VectorEnv) -> dict[str, Any]:
+    """Return options of a buffer's `sample`: the rewards of goals, where it has none of its own."""
+    if isinstance(buffer, replay.HindsightReplayBuffer) and buffer.compute_reward is None:
+        return {"compute_reward": env.compute_reward}
+    return {}
 
 
 # ---------------------------------------------------------------- settings of a given buffer
@@ -75,6 +104,10 @@ def settings_of(buffer: Any, capacity: Any = None) -> dict[str, Any]:
     drawn = "prioritized" if has_priorities(buffer) else "uniform"
     if isinstance(buffer, replay.ReturnWeightedBuffer):
         return {"replay": "return", "n_step": 1, "capacity": buffer.capacity}
+    if isinstance(buffer, replay.HindsightReplayBuffer):
+        decided = {"replay": "hindsight", "n_step": 1, "capacity": buffer.capacity}
+        decided |= {"hindsight_goal": buffer.goal, "hindsight_ratio": buffer.ratio}
+        return decided | ({"num_envs": buffer.num_envs} if buffer.num_envs else {})
     if isinstance(buffer, replay.ReplayBuffer):
         decided = {"replay": drawn, "n_step": buffer.n_step, "capacity": buffer.capacity}
         decided |= {"gamma": buffer.gamma} if buffer.n_step > 1 else {}

@@ -55,8 +55,9 @@ def make_buffer(example: Mapping[str, Any], config: Any, seed: int) -> Any:
 
     `example` is one time step.
     """
-    if config.replay == "return":
-        raise ValueError('replay="return" has no sequences: expected "uniform" or "prioritized"')
+    if config.replay in ("return", "hindsight"):
+        reason = 'has no sequences: expected "uniform" or "prioritized"'
+        raise ValueError(f'replay="{config.replay}" {reason}')
     is_prioritized, length = config.replay == "prioritized", length_of(config)
     kind = replay.PrioritizedTrajectoryBuffer if is_prioritized else replay.TrajectoryBuffer
     period = max(config.sequence_length // 2, 1)

@@ -62,6 +62,7 @@ _REALS = {
     "target_noise": _FROM_ZERO,
     "target_noise_clip": _FROM_ZERO,
     "priority_eta": _SHARE,
+    "hindsight_ratio": _SHARE,
 }
 _COUNTS = {
     "num_envs": range(1, 2**24 + 1),
@@ -82,7 +83,8 @@ _COUNTS = {
 _CHOICES = {
     "value": ("separate", "shared"),
     "activation": ("tanh", "relu"),
-    "replay": ("uniform", "prioritized", "return"),
+    "replay": ("uniform", "prioritized", "return", "hindsight"),
+    "hindsight_goal": ("future", "final", "episode"),
 }
 
 
