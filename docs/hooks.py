@@ -1,8 +1,8 @@
 """What is made while the documentation is built, so that nothing of it goes stale.
 
-Each environment gets a page, and each notebook, with the outputs that are tracked. Pages with a
-comment such as `<!-- help -->` get in its place what the program prints or has as defaults, or
-figures of the saved results. MkDocs calls the functions that begin with `on_`.
+Each environment gets a page, and each notebook, with the outputs that are tracked. `parts.py`
+makes what stands in the place of comments such as `<!-- help -->`. MkDocs calls the functions that
+begin with `on_`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import base64
 import functools
 import itertools
-import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -28,17 +27,10 @@ NOTEBOOKS = ROOT / "notebooks"
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import made  # noqa: E402
+import parts  # noqa: E402
 import reference  # noqa: E402
-import rooms  # noqa: E402
 
 from asv_benches import history  # noqa: E402
-from rlcpu import catalogue  # noqa: E402
-
-
-@functools.cache
-def entries() -> list[catalogue.Entry]:
-    """All environments."""
-    return catalogue.entries()
 
 
 @functools.cache
@@ -51,7 +43,7 @@ def repository() -> str | None:
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """List environments and classes in the navigation."""
     (chapter,) = (item["Environments"] for item in config.nav if "Environments" in item)
-    for family, group in itertools.groupby(entries(), lambda entry: entry.family):
+    for family, group in itertools.groupby(parts.entries(), lambda entry: entry.family):
         pages = [{each.id: f"catalogue/{made.slug(each.id)}.md"} for each in group]
         chapter.append({family: pages})
     (chapter,) = (item["Reference"] for item in config.nav if "Reference" in item)
@@ -83,7 +75,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for every environment and for every notebook, with their pictures."""
     add = functools.partial(add_file, files, config)
     runs, rows = made.study()
-    for entry in entries():
+    for entry in parts.entries():
         name, groups = made.slug(entry.id), runs.get(entry.id, {})
         text = made.page(entry, groups, rows.get(entry.id, []))
         add(f"catalogue/{name}.md", text, made.source_of(entry))
@@ -98,10 +90,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         pictures: dict[str, bytes] = {}
-        parts = [part for cell in notebook.cells for part in render(cell, path.stem, pictures)]
-        parts.insert(0, "---\nhide: [toc]\n---")  # its code is wide
-        parts.insert(2, f"[Download this notebook]({path.name}){{ download }}")
-        page = re.sub(r"\]\((\d\w+)\.ipynb\)", r"](\1.md)", "\n\n".join(parts))
+        shown = [each for cell in notebook.cells for each in render(cell, path.stem, pictures)]
+        shown.insert(0, "---\nhide: [toc]\n---")  # its code is wide
+        shown.insert(2, f"[Download this notebook]({path.name}){{ download }}")
+        page = re.sub(r"\]\((\d\w+)\.ipynb\)", r"](\1.md)", "\n\n".join(shown))
         add(f"guide/{path.stem}.md", page, f"notebooks/{path.stem}.py")
         add(f"guide/{path.name}", path.read_bytes())
         for name, content in pictures.items():
@@ -131,13 +123,7 @@ def link(page: str, path: str) -> str:
 
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
     """Fill in what is made from the program and from the saved results."""
-    markdown = re.sub(
-        r"<!-- (\w[\w ]*?)(?:: (\w+))? -->",
-        lambda found: (
-            PARTS[found[1]](*filter(None, (found[2],))) if found[1] in PARTS else found[0]
-        ),
-        markdown,
-    )
+    markdown = parts.MARK.sub(lambda found: parts.text(found[1], found[2]), markdown)
     if references(page.file.src_uri):
         markdown = reference.summary(markdown)
     markdown = re.sub(r"!\[[^]]*\]\(([\w/]+\.svg)\)(?!\{)", mark_plot, markdown)
@@ -151,26 +137,6 @@ def mark_plot(found: re.Match[str]) -> str:
     return found[0] if has_both else f"{found[0]}{{ .plot }}"
 
 
-def every_figure() -> str:
-    """The tables of all comparisons with other libraries, with a field that filters them."""
-    from asv_benches.peers import readme
-
-    return readme.appendix(readme.newest())
-
-
-def card_figures() -> str:
-    """The table of a GPU, without the rows of the paper's Figure 8."""
-    from asv_benches.peers import readme
-
-    lines = ["| What | Card | rlcpu | Against | Other | Ratio |", "|---|---|---|---|---|---|"]
-    for row in readme.newest(names=["cuda"])["cuda"]["rows"]:
-        if not row["name"].startswith("figure8"):
-            what, against, ratio, ours, theirs = readme.told(row)
-            card = row["machine"].removeprefix("nvidia-").partition("-")[0].upper()
-            lines.append(f"| {what} | {card} | {ours} | {against} | {theirs} | {ratio} |")
-    return "\n".join(lines)
-
-
 def report_page() -> str:
     """The report of all saved figures, one file that asks nothing of other servers."""
     from asv_benches import study
@@ -178,44 +144,6 @@ def report_page() -> str:
 
     tables = readme.newest(names=[*readme.TABLES, "paper"])
     return report.page(tables, "all machines", study.chapter())
-
-
-def ten_figures() -> str:
-    """The README's table."""
-    text = (ROOT / "README.md").read_text("utf-8")
-    return text.partition("<!-- figures:begin -->")[2].partition("<!-- figures:end -->")[0]
-
-
-def solved() -> str:
-    """The figure of the README that says how soon an agent learns; nothing if it has none."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in ten_figures().splitlines()]
-    for what, against, ratio, ours, theirs in (row for row in rows if len(row) == 5):
-        if "solved" in what:
-            return (
-                f"**{ratio}** as fast as {against}: {what}, in **{ours}**, there in **{theirs}**, "
-                "on the same two cores, kernels compiled before.\n{ .fact }"
-            )
-    return ""
-
-
-def study_table() -> str:
-    """What agents reach."""
-    from asv_benches import study
-
-    return study.markdown()
-
-
-def command_line() -> str:
-    """What `--help` prints, command by command."""
-    from rlcpu.cli import build_parser
-
-    os.environ |= {"COLUMNS": "90", "NO_COLOR": "1"}
-    parser = build_parser()
-    (commands,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
-    parts = [f"```text\n{parser.format_help()}```"]
-    for name, command in commands.items():
-        parts.append(f"### rlcpu {name}\n\n```text\n{command.format_help()}```")
-    return "\n\n".join(parts)
 
 
 def render(cell: Any, folder: str, pictures: dict[str, bytes]) -> Iterator[str]:
@@ -247,29 +175,3 @@ def show(data: dict[str, str], folder: str, pictures: dict[str, bytes]) -> Itera
         yield f"<div>\n{data['text/html']}\n</div>"
     elif "text/plain" in data:
         yield f"```text\n{data['text/plain'].rstrip()}\n```"
-
-
-def untuned_table() -> str:
-    """What agents reach on environments that nobody tuned for."""
-    from asv_benches.untuned import scores
-
-    return scores.markdown(scores.load())
-
-
-#: What stands in the place of a comment of this name in a page.
-PARTS: dict[str, Callable[..., str]] = {
-    "help": command_line,
-    "every figure": every_figure,
-    "ten figures": ten_figures,
-    "card figures": card_figures,
-    "solved": solved,
-    "study": study_table,
-    "catalogue": lambda: made.overview(entries()),
-    "choice": lambda: made.choice_table(entries()),
-    "facts": made.facts_table,
-    "functions": made.functions,
-    "settings": made.config_table,
-    "tuned": made.tuned_table,
-    "untuned": untuned_table,
-    "rooms": lambda: f"<div>{rooms.picture()}</div>",
-}

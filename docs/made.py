@@ -130,7 +130,7 @@ def settings(entry: Entry) -> Iterator[str]:
     for way in entry.learning:
         name = way.algorithm.upper()
         first = "`rlcpu train` takes it" if way.is_default else f"with `--algo {way.algorithm}`"
-        kind = "tuned for this environment" if way.is_tuned else "the general ones"
+        kind = "this environment's own" if way.is_own else "the general ones"
         yield (
             f"**[{name}](../algorithms/{way.algorithm}.md)**, {first}: "
             f"{way.steps:,} steps; settings are {kind}."
@@ -320,7 +320,7 @@ def choice_table(entries: list[Entry]) -> str:
     rows = []
     for entry in entries:
         way = entry.learning[0]
-        kind = "tuned" if way.is_tuned else "general"
+        kind = "own" if way.is_own else "general"
         agent = f"[{way.algorithm.upper()}]({way.algorithm}.md)"
         link = f"[{entry.id}](../catalogue/{slug(entry.id)}.md#settings-of-rlcpu-train)"
         rows.append((link, agent, f"{way.steps:,}", kind))

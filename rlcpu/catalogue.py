@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import re
 import sys
 import textwrap
@@ -62,9 +63,13 @@ FAMILIES = {
     "rlcpu.envs.tasks.box2d.lunar_lander": Chapter(
         "Box2D tasks", "Gymnasium's {id}, without Box2D: returns have the same distribution"
     ),
+    "rlcpu.envs.tasks.no_velocity": Chapter(
+        "Classic control",
+        "rl-baselines3-zoo's {id}: Gymnasium's environment with zeros in the place of velocities",
+    ),
     "rlcpu.envs.": Chapter(
         "Classic control",
-        "Gymnasium's {id}: the same bits in float64, where NumPy's sine and cosine are libm's",
+        "Gymnasium's {id}: the same bits in float64, except NumPy's last digit of sin and cos",
     ),
 }
 
@@ -84,7 +89,7 @@ class Learning(NamedTuple):
     steps: int  # environment steps, unless `--steps` says otherwise
     config: Any  # all settings
     is_default: bool  # whether `rlcpu train` takes this algorithm without `--algo`
-    is_tuned: bool  # whether the settings are this environment's, not general ones
+    is_own: bool  # whether the settings are this environment's or its family's, not general ones
 
     def changes(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults of the config's class."""
@@ -168,8 +173,10 @@ def main_function(dynamics: Dynamics) -> Any:
 
 
 def family_of(dynamics: Dynamics) -> Chapter:
-    """Return the family of an environment."""
-    module = getattr(main_function(dynamics), "__module__", "")
+    """Return the family of an environment: that of what it shows, or of its main function."""
+    observe = getattr(dynamics, "observe", identity)
+    function = main_function(dynamics) if observe is identity else observe
+    module = getattr(function, "__module__", "")
     for begin, family in FAMILIES.items():
         if module.startswith(begin) and dynamics.transform is None:
             return family
@@ -186,7 +193,7 @@ def describe(dynamics: Dynamics) -> tuple[str, str]:
     module = sys.modules.get(getattr(function, "__module__", ""))
     first, _, remainder = (inspect.getdoc(module) or "").partition("\n")
     names, colon, sentence = first.partition(": ")
-    if colon and re.search(r"-v\d", names):
+    if colon and (re.search(r"-v\d", names) or is_of_family(names, dynamics.id)):
         return sentence[:1].upper() + sentence[1:], remainder.strip()
     if dynamics.runs_in_kernels:
         return first or dynamics.id, remainder.strip()
@@ -197,17 +204,27 @@ def describe(dynamics: Dynamics) -> tuple[str, str]:
     return first_line(type(dynamics.params)), text
 
 
+def is_of_family(names: str, id: str) -> bool:
+    """Return whether words name environments of the family of an id, such as "POPGym"."""
+    family, slash, _ = id.partition("/")
+    return bool(slash) and names.startswith(f"{family}/")
+
+
 def first_line(documented: Any) -> str:
     """Return the first line of the docstring of a class or function; "" if it has none."""
     return (inspect.getdoc(documented) or "").partition("\n")[0]
 
 
 def meaning_of(function: Any, argument: str) -> str:
-    """Return what a docstring says of an argument; without that, its first paragraph."""
+    """Return what a docstring says of an argument; without that, its first paragraph.
+
+    The verb that a docstring begins with, "Return the cell", is left out.
+    """
     text = inspect.getdoc(function) or ""
     # "argument: text", to the next "name:" as far in, a line that is not indented, or the end.
     entry = re.search(rf"^( +){argument}: (.*?)(?=^\1\w+:|^\S|\Z)", text, re.DOTALL | re.MULTILINE)
-    return " ".join((entry[2] if entry else text.partition("\n\n")[0]).split())
+    words = " ".join((entry[2] if entry else text.partition("\n\n")[0]).split())
+    return re.sub(r"^(Return|Write|Take a step:|Make one step:) ", "", words)
 
 
 def parameters_of(params: Any) -> tuple[Parameter, ...]:
@@ -300,7 +317,7 @@ def learning(dynamics: Dynamics, algorithm: str) -> Learning:
         steps=steps_of(id, algorithm, usual),
         config=agent.default_config(dynamics),
         is_default=fitting(id) == algorithm,
-        is_tuned=entry_of(id, agent.defaults) is not None,
+        is_own=entry_of(id, agent.defaults) is not None,
     )
 
 
@@ -338,36 +355,56 @@ def value_in_words(value: Any) -> str:
     return repr(value)
 
 
-#: Columns of `rlcpu list`; a long id takes its room from the observation.
-NAMES = "{:<30} {}"
-HEADING = "  {:<51} {:<8} {:>5} {:>6}"
+#: Columns of `rlcpu list` behind the names, and ways to show them, from wide to narrow: the space
+#: between columns, and which of them are shown.
+COLUMNS = ("observation", "action", "steps", "solved")
+WAYS = (
+    (2, (0, 1, 2, 3, 4)),
+    (1, (0, 1, 2, 3, 4)),
+    (2, (0, 2, 3, 4)),
+    (1, (0, 2, 3, 4)),
+    (1, (0, 3, 4)),
+)
 
 
-def table() -> str:
+def table(width: int = 80) -> str:
     """Return the text of `rlcpu list`.
 
     A line for each environment, under the titles of families.
+
+    Args:
+        width: columns of the terminal; where they are few for a family, observations are left out.
     """
-    names = NAMES.format("", "observation")
-    lines, family = [HEADING.format(names, "action", "steps", "solved")], ""
-    for each in entries():
-        if each.family != family:
-            family = each.family
-            lines += ["", family]
-        observation = re.split(r" in | within |, | cells", each.observation)[0]
-        action = each.action.partition(" in ")[0].replace(" and 1 of ", ", ")
-        steps = "-" if each.max_episode_steps is None else str(each.max_episode_steps)
-        solved = "-" if each.reward_threshold is None else f"{each.reward_threshold:g}"
-        names = NAMES.format(each.id, observation)
-        lines.append(HEADING.format(names, action, steps, solved))
-    note = "steps: of an episode at most; solved: from this mean return on"
-    return "\n".join([*lines, "", note, "rlcpu list ENV describes one of them"])
+    lines: list[str] = []
+    for family, group in itertools.groupby(entries(), lambda each: each.family):
+        rows = [(family, *COLUMNS), *(cells_of(each) for each in group)]
+        sizes = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+        fitting_ways = [
+            way for way in WAYS if sum(sizes[k] + way[0] for k in way[1]) - way[0] <= width
+        ]
+        gap, chosen = (fitting_ways or WAYS[-1:])[0]
+        for row in rows:
+            cells = [row[k].rjust(sizes[k]) if k > 2 else row[k].ljust(sizes[k]) for k in chosen]
+            lines.append((" " * gap).join(cells).rstrip())
+        lines.append("")
+    note = "steps: of an episode at most; solved: the mean return"
+    return "\n".join([*lines, note, "rlcpu list ENV describes one of them"])
 
 
-def page(each: Entry) -> str:
-    """Return the lines that `rlcpu list ENV` prints."""
-    parts = [f"{each.id}: {each.title}", ""]
-    fill = textwrap.TextWrapper(79, initial_indent="", subsequent_indent=" " * 13)
+def cells_of(each: Entry) -> tuple[str, ...]:
+    """Return the line of an environment in `rlcpu list`, column by column."""
+    observation = re.split(r" in | within |, | cells", each.observation)[0]
+    action = each.action.partition(" in ")[0].replace(" and 1 of ", ", ")
+    steps = "-" if each.max_episode_steps is None else str(each.max_episode_steps)
+    solved = "-" if each.reward_threshold is None else f"{each.reward_threshold:g}"
+    return f"  {each.id}", observation, action, steps, solved
+
+
+def page(each: Entry, columns: int = 80) -> str:
+    """Return the lines that `rlcpu list ENV` prints, for a terminal of so many columns."""
+    title = each.id if each.title == each.id else f"{each.id}: {each.title}"
+    parts = [*textwrap.wrap(title, columns - 1), ""]
+    fill = textwrap.TextWrapper(columns - 1, subsequent_indent=" " * 13)
     facts = {
         "port of": each.port_of,
         "observation": each.observation + (f": {each.observed}" if each.observed else ""),
@@ -381,9 +418,10 @@ def page(each: Entry) -> str:
         width = max(len(parameter.name) for parameter in each.parameters)
         parts += ["", "parameters (--param NAME=VALUE, make_vec(..., NAME=VALUE)):"]
         for name, value, text in each.parameters:
-            parts.append(f"  {name:<{width}} = {value_in_words(value):<8} {text}".rstrip())
+            line = f"  {name:<{width}} = {value_in_words(value):<8} {text}".rstrip()
+            parts += textwrap.wrap(line, columns - 1, subsequent_indent=" " * (width + 14))
     for way in each.learning:
-        kind = "tuned" if way.is_tuned else "general"
+        kind = "own" if way.is_own else "general"
         chosen = "rlcpu train takes it" if way.is_default else f"--algo {way.algorithm}"
         parts += ["", f"{way.algorithm.upper()} ({chosen}): {way.steps:,} steps, {kind} settings"]
         for name, value in way.changes().items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from typing import NamedTuple
 
@@ -113,22 +114,39 @@ def test_families_have_settings(env_id: str, algorithm: str, network: str) -> No
     dynamics = find(name) if name == env_id else add_previous_action(name)
     assert dynamics.id == env_id
     (way,) = (way for way in catalogue.entry(dynamics).learning if way.is_default)
-    assert (way.algorithm, way.config.network, way.is_tuned) == (algorithm, network, True)
+    assert (way.algorithm, way.config.network, way.is_own) == (algorithm, network, True)
     page = catalogue.page(catalogue.entry(dynamics))
-    assert f"{algorithm.upper()} (rlcpu train takes it): {way.steps:,} steps, tuned" in page
+    assert f"{algorithm.upper()} (rlcpu train takes it): {way.steps:,} steps, own settings" in page
     assert f"network = '{network}'" in page or network == "mlp"
 
 
-def test_list_names_all_environments(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_list_names_all_environments(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
     assert main(["list"]) == 0
     printed = capsys.readouterr().out
     assert [each for each in registered() if f"  {each} " not in printed] == []
-    assert max(map(len, printed.splitlines())) < 80
+    assert max(map(len, printed.splitlines())) <= columns
+    assert ("10 planes of 10x10" in printed) == (columns > 60)
+
+
+def test_descriptions_are_no_imperatives_and_name_once() -> None:
+    """An observation is described by a noun, and a title does not repeat the name."""
+    told = catalogue.entries()
+    begins = re.compile(r"Return |Write |Take a step:")
+    assert [e.id for e in told if begins.match(e.observed) or begins.match(e.acts)] == []
+    assert [e.id for e in told if e.title.startswith(e.id.partition("/")[0] + "/")] == []
+    (hidden,) = (e for e in told if e.id == "CartPoleNoVel-v1")
+    assert "same bits" not in hidden.port_of
+    assert hidden.port_of.startswith("rl-baselines3-zoo's")
 
 
 def test_list_describes_one_environment(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "CartPole-v1"]) == 0
     printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) < 80
     for part in ("Gymnasium's CartPole-v1", "masspole", "solved from  475", "num_envs = 64"):
         assert part in printed
 

@@ -18,6 +18,10 @@ import pytest
 from tests.scripts import run
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import parts  # noqa: E402
+
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 PAGES = [README, *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "reference")]
@@ -158,8 +162,43 @@ def test_one_way_to_draw_in_a_reset_is_taught() -> None:
     assert "def reset(rng, params)" in text[README]
 
 
-def test_the_gpu_that_is_named_is_that_of_the_figures() -> None:
-    page = (ROOT / "docs" / "gpu.md").read_text("utf-8")
-    assert "has run on an H100" in page
-    assert "tried on an\nH100" in README.read_text("utf-8")
-    assert list((ROOT / "asv_benches" / "results").glob("nvidia-h100*-cuda.json"))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_facts_are_those_of_the_results(page: Path) -> None:
+    """`python docs/parts.py` was run after the last measurement."""
+    text = page.read_text("utf-8")
+    assert parts.MARK.sub(parts.with_fact, text) == text
+
+
+def test_a_clone_says_where_the_tables_are() -> None:
+    """What the site puts into a page has a name that is known, and words in its place."""
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        opened = re.findall(r"<!-- (?!end -->|figures:)", text)
+        found = parts.MARK.findall(text)
+        assert len(found) == len(opened), page.name
+        for name, _, shown in found:
+            assert name in parts.PARTS, f"{page.name}: {name}"
+            assert name == "fact" or re.search(r"`[^`]+`|\]\(", shown), f"{page.name}: {name}"
+    assert {"first run", "study"} <= {argument for _, argument, _ in facts()}
+
+
+def facts() -> list[tuple[str, str, str]]:
+    """Name, argument and text of the facts of all pages."""
+    found = [each for page in PAGES for each in parts.MARK.findall(page.read_text("utf-8"))]
+    return [each for each in found if each[0] == "fact"]
+
+
+def test_how_long_a_first_run_takes_is_said_by_one_fact() -> None:
+    """No page says seconds or minutes of compiling in its own words."""
+    asked = re.compile(r"half a minute|compiles? for (?:a few|some) seconds|a minute at first")
+    folders = ("docs/*.md", "docs/*/*.md", "rlcpu/cli/*.py", "README.md")
+    texts = {path: path.read_text("utf-8") for folder in folders for path in ROOT.glob(folder)}
+    texts.pop(DOCS / "gpu.md")  # CUDA's compiler
+    assert [path.name for path, text in texts.items() if asked.search(text)] == []
+    assert "fact: first run" in README.read_text("utf-8")
+
+
+def test_commands_can_be_pasted() -> None:
+    """No command has a placeholder in angle brackets, which a shell takes for a file."""
+    shown = [(page.name, text) for page in PAGES for _, text in blocks(page, "sh", "console")]
+    assert [name for name, text in shown if re.search(r"<\w[\w ]*>", text)] == []

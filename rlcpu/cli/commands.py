@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -55,7 +56,7 @@ EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
 EPILOG = """\
 examples:
-  rlcpu train CartPole-v1                     a minute at first, then seconds
+  rlcpu train CartPole-v1                     seconds; the first run compiles
   rlcpu train CartPole-v1 --save pole.npz     keep the agent
   rlcpu eval pole.npz --video pole.gif        evaluate and film it
   rlcpu show pole.npz                         its settings and its history
@@ -268,7 +269,9 @@ def list_environments(args: argparse.Namespace) -> int:
     from rlcpu import catalogue
 
     try:
-        text = catalogue.page(catalogue.entry(args.env.id)) if args.env else catalogue.table()
+        columns = shutil.get_terminal_size().columns
+        each = catalogue.entry(args.env.id) if args.env else None
+        text = catalogue.page(each, columns) if each else catalogue.table(columns)
     except (ImportError, TypeError, ValueError) as error:
         raise CommandError(error) from None
     print(text)
@@ -465,7 +468,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", metavar="N", type=whole(1), help=of_seeds)
     of_name = "what tables call the run (default: its algorithm and what was set)"
     add("--name", metavar="NAME", help=of_name)
-    count = "environments to step at once (default: what is tuned for the environment)"
+    count = "environments to step at once (default: of the environment's settings)"
     add("--num-envs", metavar="N", type=whole(1), help=count)
     add("--dtype", choices=DTYPES, help="dtype of the simulation (default: float32)")
     add("--param", **REPEATED, help=HELP_PARAM)

@@ -69,7 +69,7 @@ def describe() -> str:
     if SIMULATED:
         return f"simulator (numba {_version('numba')})"
     if _problem():
-        return f"none usable: {_problem()} ({tools})"
+        return f"none usable: {_problem().partition(' (')[0]} ({tools})"
     name = cuda.get_current_device().name
     return f"{name.decode() if isinstance(name, bytes) else name} ({tools})"
 

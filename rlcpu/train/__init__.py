@@ -1,4 +1,4 @@
-"""Agents that live on the layers below."""
+"""Agents: PPO, PQN, DQN, SAC, TD3, DDPG."""
 
 from typing import TYPE_CHECKING
 

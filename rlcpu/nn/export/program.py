@@ -208,9 +208,7 @@ def statements_of(plan: NetworkPlan) -> list[Statement]:
             if first_column + step.size_in == step.size_out:  # the last part
                 values[place] = add("concatenate", parts, step.size_out)
         elif kind not in OPERATIONS:
-            raise ValueError(
-                f"the layer {kind.name!r} cannot be exported: no file has words for it"
-            )
+            raise ValueError(f"the layer {kind.name!r} cannot be exported: use built-in layers")
         else:
             sources = [values[place], source] if kind is joins.ADD else [source]
             arrays = [x.name for x in plan.arrays if step.parameters <= x.packed < step.end]

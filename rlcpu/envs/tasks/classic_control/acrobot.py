@@ -4,10 +4,10 @@ Source: Sutton (1996), "Generalization in reinforcement learning: successful exa
 coarse coding", NIPS 8 (the `nips` equations); Sutton & Barto (2018), "Reinforcement learning: an
 introduction", section 11.3 of the first edition (the equations used by default).
 
-float64 is bit for bit Gymnasium's step, where NumPy's sine and cosine are libm's (elsewhere one ulp
-a call); only the first observation of an episode, which Gymnasium computes from float32 angles, may
-be a float32 ulp off. One float32 step errs by at most 7e-7 rad, 1e-6 rad, 2e-6 rad/s and 4e-6 rad/s
-from the same state, wherever a random policy goes.
+float64 is Gymnasium's step bit for bit, except NumPy's last digit of sin and cos; only the first
+observation of an episode, which Gymnasium computes from float32 angles, may be a float32 ulp off.
+One float32 step errs by at most 7e-7 rad, 1e-6 rad, 2e-6 rad/s and 4e-6 rad/s from the same state,
+wherever a random policy goes.
 """
 
 import math

@@ -4,9 +4,9 @@ Source: Barto, Sutton & Anderson (1983), "Neuronlike adaptive elements that can 
 learning control problems", IEEE Transactions on Systems, Man, and Cybernetics 13(5); equations as
 corrected by Florian (2007), "Correct equations for the dynamics of the cart-pole system".
 
-float64 is bit for bit Gymnasium's step, where NumPy's sine and cosine are libm's (elsewhere one ulp
-a call). One float32 step errs by at most 6e-8 m, 3e-7 m/s, 4e-8 rad and 5e-7 rad/s from the same
-state, wherever a random policy goes.
+float64 is Gymnasium's step bit for bit, except NumPy's last digit of sin and cos. One float32 step
+errs by at most 6e-8 m, 3e-7 m/s, 4e-8 rad and 5e-7 rad/s from the same state, wherever a random
+policy goes.
 """
 
 import math

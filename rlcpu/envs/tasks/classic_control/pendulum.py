@@ -4,10 +4,10 @@ Source: the swing-up problem of Doya (2000), "Reinforcement learning in continuo
 Neural Computation 12(1), in Gymnasium's form.
 
 Gymnasium receives float32 torques, and NumPy 2 keeps products of them in float32. In float64 these
-functions round at the same places and are bit for bit Gymnasium's step, where NumPy's sine and
-cosine are libm's (elsewhere one ulp a call); in float32 the rounding costs nothing. One float32
-step errs by at most 4e-6 rad (half an ulp of the largest angle, 80 rad: angles are not wrapped),
-1.5e-6 rad/s and 3e-5 in reward from the same state, wherever a random policy goes.
+functions round at the same places and are Gymnasium's step bit for bit, except NumPy's last digit
+of sin and cos; in float32 the rounding costs nothing. One float32 step errs by at most 4e-6 rad
+(half an ulp of the largest angle, 80 rad: angles are not wrapped), 1.5e-6 rad/s and 3e-5 in reward
+from the same state, wherever a random policy goes.
 """
 
 import math
