@@ -92,6 +92,25 @@ def test_settings_are_read_anew_by_each_update() -> None:
         assert report["fit"] == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_setting_may_make_the_algorithm_longer() -> None:
+    """Memory is that of the algorithm as it is traced now: more numbers of a sample, statistics."""
+
+    def algorithm(batch: Any, nets: Any, settings: Any) -> Any:
+        loss, statistics = fit(batch, nets, settings)
+        for k in range(settings.copies):
+            value = nets.f(batch.x * (1.0 + k)) * batch.x
+            loss, statistics = loss + nn.mean(nn.sum(value)), {**statistics, f"x{k}": value[0]}
+        return loss, statistics
+
+    batch, settings = make_batch(), {"width": 0.5, "copies": 0}
+    learner = make_learner(algorithm, settings=settings)
+    learner.update(batch, learning_rate=0.0)
+    longer = make_learner(algorithm, settings=settings | {"copies": 40})
+    expected = longer.update(batch, learning_rate=0.0)
+    assert learner.update(batch, learning_rate=0.0, settings={"copies": 40}) == expected
+    assert len(expected) == 44
+
+
 @pytest.mark.parametrize("kind", ["unknown", "without distances"])
 def test_settings_that_cannot_be_traced_are_not_taken(kind: str) -> None:
     def algorithm(batch: Any, nets: Any, settings: Any) -> Any:

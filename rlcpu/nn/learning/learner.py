@@ -17,7 +17,7 @@ from rlcpu.kernels.machine.memory import array_address
 from rlcpu.kernels.machine.random import keys, stream_seeds
 from rlcpu.kernels.machine.threads import default_num_threads
 from rlcpu.nn.learning import machine_code
-from rlcpu.nn.learning.columns import Columns, read_states
+from rlcpu.nn.learning.columns import BatchColumns, Columns, read_states
 from rlcpu.nn.learning.frame import (
     STEPS,
     Frame,
@@ -120,7 +120,7 @@ class Learner:
     compiling_process: subprocess.Popen[bytes] | None = None
     space: Any = None
     last_call: UpdateArguments | None = None
-    _space_sizes: tuple[int, ...] = ()
+    _space_sizes: tuple[Any, ...] = ()
     _code: int = 0  #: address of the function that the workers of an update run
     _call: Any = None  #: calls it
 
@@ -335,8 +335,148 @@ class Learner:
             if name not in self._pairs:
                 raise ValueError(f"write={name!r}: expected one of {', '.join(self._pairs)}")
         self._read_settings(settings)
+        frame, columns, alive = self._frame_of(batch, normalise, states, options, rates)
+        # Rounds repeat the call many times, see `rlcpu.train.rounds`.
+        workers = self._workers_for(frame.settings, num_steps=math.inf)
+        self.last_call = UpdateArguments(workers, columns.by_name, self._code, frame)
+        self._run(frame, alive)
+        return self.finish(write)
+
+    def gradients(
+        self,
+        batch: Mapping[str, Any],
+        *,
+        normalise: Mapping[str, tuple[Array, ...]] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        states: Mapping[str, npt.ArrayLike] | None = None,
+        sequence_length: int = 1,
+        abreast: int | None = None,
+    ) -> dict[str, dict[str, Array]]:
+        """Return the derivatives of each update's loss, a mean over all samples, without a step.
+
+        Nothing changes: neither parameters, moments and counters, nor settings and random streams.
+        Noise is drawn as by the next gradient step, and all updates see the present parameters.
+        Parameters that were written to a network since the last update count after
+        `read_networks()`.
+
+        Args:
+            batch: see `update`, for this and the other arguments.
+            normalise: scalings of columns.
+            settings: those that are others in this call.
+            states: of networks with memory, before the first time step.
+            sequence_length: see `LearnerSettings`.
+            abreast: see `LearnerSettings`.
+
+        Returns:
+            By the name of each update's function, and by the names of what it learns: an array like
+            `Network.parameters`, or like the one of `networks`, of the learner's dtype.
+
+        Raises:
+            KeyError, TypeError, ValueError: see `update`.
+        """
+        steps = {"sequence_length": sequence_length, "abreast": abreast}
+        return self._measure(batch, normalise, settings, states, steps)[0]
+
+    def losses(
+        self,
+        batch: Mapping[str, Any],
+        *,
+        normalise: Mapping[str, tuple[Array, ...]] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        states: Mapping[str, npt.ArrayLike] | None = None,
+        sequence_length: int = 1,
+        abreast: int | None = None,
+    ) -> tuple[dict[str, float], dict[str, Array]]:
+        """Return losses and statistics for the present parameters, without a step.
+
+        Nothing changes, and noise is drawn, as of `gradients`.
+
+        Args:
+            batch: see `update`, for this and the other arguments.
+            normalise: scalings of columns.
+            settings: those that are others in this call.
+            states: of networks with memory, before the first time step.
+            sequence_length: see `LearnerSettings`.
+            abreast: see `LearnerSettings`.
+
+        Returns:
+            Means over all samples: the loss of each update by the name of its function, and
+            statistics by their names; and (S,) numbers of each sample of the learner's `per_sample`
+            statistics, by name.
+
+        Raises:
+            KeyError, TypeError, ValueError: see `update`.
+        """
+        steps = {"sequence_length": sequence_length, "abreast": abreast}
+        return self._measure(batch, normalise, settings, states, steps)[1:]
+
+    def _measure(
+        self,
+        batch: Mapping[str, Any],
+        normalise: Mapping[str, tuple[Array, ...]] | None,
+        settings: Mapping[str, Any] | None,
+        states: Mapping[str, npt.ArrayLike] | None,
+        steps: dict[str, Any],
+    ) -> tuple[dict[str, dict[str, Array]], dict[str, float], dict[str, Array]]:
+        """Return what `gradients` and `losses` return; `steps` are fields of `LearnerSettings`."""
+        # One minibatch has all samples, in whole sequences.
+        whole = int(check_count("sequence_length", steps["sequence_length"])) << 32
+        options = LearnerSettings.of({"learning_rate": 0.0, "minibatch_size": whole, **steps})
+        changed = (
+            "settings", "tape", "_program", "_columns", "_is_linked", "space", "_space_sizes",
+            "_packing", "_updates_alone", "counters", "per_sample",
+        )  # fmt: skip
+        before = {name: getattr(self, name) for name in changed}
+        self.settings, self.counters = dict(self.settings), self.counters.copy()
+        self.space, self._packing = None, copy.copy(self._packing)
+        rates = options.rates(len(self.updates), self.dtype)
+        gradients: dict[str, dict[str, Array]] = {}
+        means: dict[str, float] = {}
+        try:
+            self._read_settings(settings)
+            frame, _, alive = self._frame_of(batch, normalise, states, options, rates)
+            for k, names in enumerate(self.tape.statistics):
+                frame.settings.measured = k
+                self._clear_space()
+                self._run(frame, alive)
+                self.counters[...] = before["counters"]
+                means |= zip(names, self.space.report[k].tolist(), strict=False)
+                by_name = gradients.setdefault(names[0], {})
+                for name in self.updates[k].learns or ():
+                    by_name[name] = self._unpacked(self.space.gradients[0], name)
+            per_sample = self.per_sample
+        finally:
+            self.__dict__.update(before)
+            self._read_settings(None)  # numbers that the program reads
+        return gradients, means, per_sample
+
+    def _unpacked(self, gradients: Array, name: str) -> Array:
+        """Return the part of a flat vector that belongs to a network or an array, in its form."""
+        if name in self.arrays:
+            begin, size = self._places[name]
+            return gradients[begin : begin + size].copy()
+        k = self.names.index(name)
+        return self._plans[k].unpack(
+            gradients[self.layout.begins[k] + self.layout.free[k] :], self.dtype
+        )
+
+    def _frame_of(
+        self,
+        batch: Mapping[str, Any],
+        normalise: Mapping[str, tuple[Array, ...]] | None,
+        states: Mapping[str, npt.ArrayLike] | None,
+        options: LearnerSettings,
+        rates: Array,
+    ) -> tuple[Frame, BatchColumns, Any]:
+        """Return what kernels work on, after checks, its columns, and what to keep alive.
+
+        `rates` are the learning rates of all updates; for the others see `update`. Kernels are
+        compiled or loaded, and `per_sample` gets new arrays.
+        """
         ones_before = self._columns.ones
         columns = self._columns.read(batch, normalise or {})
+        # Columns of ones need other instructions than plain ones.
+        self._is_linked &= ones_before == self._columns.ones
         count = columns.samples
         kernel_settings = self._packing.pack(options, rates, count, self.tape, self.counters)
         sizes = [
@@ -344,8 +484,6 @@ class Learner:
             for name, network in zip(self.names, self.networks, strict=True)
         ]
         arrays = read_states(states or {}, sizes, count // options.sequence_length)
-        # Columns of ones need other instructions than plain ones.
-        self._is_linked &= ones_before == self._columns.ones
         self._link()
         outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), self.dtype)
         self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
@@ -361,11 +499,7 @@ class Learner:
             space=self._space_for(count, kernel_settings),
             settings=kernel_settings,
         )
-        # Rounds repeat the call many times, see `rlcpu.train.rounds`.
-        workers = self._workers_for(kernel_settings, num_steps=math.inf)
-        self.last_call = UpdateArguments(workers, columns.by_name, self._code, frame)
-        self._run(frame, alive=(columns, arrays))
-        return self.finish(write)
+        return frame, columns, (columns, arrays)
 
     def _run(self, frame: Frame, alive: Any) -> None:
         """Run the kernel on as many threads as pay, and count its steps.
@@ -416,17 +550,21 @@ class Learner:
     def _space_for(self, count: int, settings: UpdateSettings) -> Space:
         """Return the scratch memory of an update of `count` samples, its counters and report 0.
 
-        It is that of the last update if its sizes are the same.
+        It is that of the last update if its sizes and the tape are the same.
         """
-        sizes = count, settings.minibatch, settings.part, settings.chunk
+        sizes = count, settings.minibatch, settings.part, settings.chunk, self.tape
         if self.space is None or self._space_sizes != sizes:
             facts = self.learnt, self.layout, self.tape, self._plans, self._tables
             self.space = make_space(count, settings, self.num_workers, *facts)
             self._space_sizes = sizes
+        self._clear_space()
         space: Space = self.space
-        for array in (space.claims, space.done, space.report):
-            array[...] = 0
         return space
+
+    def _clear_space(self) -> None:
+        """Set counters and report to 0, as a call expects them."""
+        for array in (self.space.claims, self.space.done, self.space.report):
+            array[...] = 0
 
     # ------------------------------------------------------------ machine code
 

@@ -138,6 +138,9 @@ class UpdateSettings(Struct):
     counters = Array(np.int64, 2)  #: minibatches and epochs before this call
     num_updates = Whole()
     every = Array(np.int64, "num_updates")  #: an update follows every so many minibatches
+    #: Number of the update whose losses and gradients are computed alone, without a step; -1 to
+    #: learn.
+    measured = Whole()
     period = Whole()  #: targets move every so many minibatches
     tau = Real()  #: and go this part of the way
     learning_rates = Array("real", "num_updates")
@@ -213,6 +216,7 @@ class SettingsPacking:
             standardised=np.array(tape.standardised, np.int64),
             counters=counters,
             every=np.array(every),
+            measured=-1,
             period=options.target_period,
             tau=real(options.tau),
             learning_rates=rates,

@@ -217,8 +217,8 @@ def sum_slices(turn, frame):
 def step_slices(turn, frame):
     """Step the parameters of the update, or stop all workers; the items are slices.
 
-    They stop before a step whose loss or gradient is not finite, and where the statistic of
-    `stop_above` is too large.
+    An update that is measured is only reported. They stop before a step whose loss or gradient is
+    not finite, and where the statistic of `stop_above` is too large.
     """
     prefer_small_code()
     space, settings, learnt = frame.space, frame.settings, frame.learnt
@@ -242,7 +242,10 @@ def step_slices(turn, frame):
     for shift in range(turn.slices):
         item = item_of(turn, turn.slices, shift)
         if claim(space, item, turn.phase + 3):
-            if is_over:
+            if settings.measured >= 0:
+                if item == 0:
+                    report(turn, norm, frame)
+            elif is_over:
                 stop(space)
             elif not is_finite:
                 space.report[turn.update, space.num_sums + FAULT] = 1.0
@@ -368,7 +371,10 @@ def update(share):
             number += 1
             samples = min(size, count - minibatch * size)
             for k in range(settings.num_updates):
-                if number % settings.every[k] != 0:
+                is_next = number % settings.every[k] == 0
+                if settings.measured >= 0:
+                    is_next = k == settings.measured
+                if not is_next:
                     continue
                 turn = WorkerTurn(
                     worker=share.worker,
