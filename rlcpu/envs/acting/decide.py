@@ -168,7 +168,9 @@ def _make_to_observation(interface: Interface) -> Callable[..., Any]:
     if shape:
         return inline(lambda rows: array_at(place_of(rows, 0), shape, zero))
     if layout.is_plain:
-        return _make_to_float32(interface.num_rows)
+        items = "".join(f"single(values[{k}]), " for k in range(interface.num_rows))
+        source = f"def to_float32(values): return ({items})"
+        return inline(define(source, single=np.float32))
     return make_decode(layout, np.float32)  # returns a choice, planes or a group
 
 
@@ -206,20 +208,25 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     # As many as the policy says, else a mean for each number of an action, or a logit for each.
     num_outputs = policy.outputs or interface.action_size or num_actions
     act: Any = specialise(head(num_outputs, masked, loops=loops), np.float32)
-    get_output, load_outputs = row_access("outputs")[0], _make_load_outputs(num_outputs, loops)
+    get_output, _ = row_access("outputs")
+    load_outputs = load_rows(0 if loops else num_outputs, "outputs")
     choosing, load_mask = make_choosing(interface, policy), _make_load_mask(interface)
     open_choice, draw = choosing.open, choosing.draw
-    has_value, lanes = policy.value != "none", interface.lanes
+    has_value, most_lanes = policy.value != "none", interface.lanes
     no_value, writes_numbers = np.float32(0), loops and interface.action_size > 0
-    size_behind = ROWS_OF_STARTS * lanes + interface.num_rows + choosing.size
+    size_behind = ROWS_OF_STARTS * most_lanes + interface.num_rows + choosing.size
 
     @inline
     def allocate(policy):
-        return np.zeros(scratch_places(policy, lanes).end + size_behind, np.float32)
+        return np.zeros(scratch_places(policy, most_lanes).end + size_behind, np.float32)
 
     @inline
     def choose(observations, i, constants, greedy, bits, keys, scratch, places):
-        lane_outputs = load_outputs(scratch, places.lanes, places.outputs + i)
+        lanes, first = places.lanes, places.outputs + i
+        if loops:
+            lane_outputs = scratch[first : first + num_outputs * lanes : lanes]
+        else:
+            lane_outputs = load_outputs(scratch, lanes, first)
         value = get_output(scratch, places.values + i) if has_value else no_value
         choice = open_choice(scratch)
         uniforms = draw(bits, keys, choice)
@@ -247,15 +254,6 @@ def _decide_by_network(interface: Interface, policy: PolicyCode) -> Decide:
     return Decide(unpack, choosing.make_keys, allocate, prepare, choose)
 
 
-def _make_load_outputs(num_outputs: int, loops: bool) -> Callable[..., Any]:
-    """Make an inlinable (scratch, lanes, first) -> the outputs of a lane, the first at `first`."""
-    if not loops:
-        return load_rows(num_outputs, "outputs")
-    return inline(
-        lambda scratch, lanes, first: scratch[first : first + num_outputs * lanes : lanes]
-    )
-
-
 def _make_load_mask(interface: Interface) -> Callable[..., Any]:
     """Make an inlinable (observations, i, choice) -> lane i's mask: a tuple, or `choice.mask`."""
     first, number_at = interface.mask_row, make_number_at(interface.in_rows)
@@ -275,9 +273,3 @@ def _make_load_mask(interface: Interface) -> Callable[..., Any]:
             load(observations, stride, number_at(observations, first, i))
         )
     )
-
-
-def _make_to_float32(count: int) -> Callable[..., Any]:
-    """Make an inlinable function: tuple of `count` numbers -> the same numbers in float32."""
-    items = "".join(f"single(values[{k}]), " for k in range(count))
-    return inline(define(f"def to_float32(values): return ({items})", single=np.float32))

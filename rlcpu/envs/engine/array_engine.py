@@ -24,6 +24,7 @@ from rlcpu.envs.engine.array_lane import compile_functions
 from rlcpu.envs.engine.base import TimeStep
 from rlcpu.envs.engine.drivers import EnvFacts
 from rlcpu.envs.engine.episode import PENDING
+from rlcpu.envs.engine.frames import RESTART, STEP, step_call_of
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     LANES,
@@ -33,7 +34,6 @@ from rlcpu.envs.engine.lane import (
     make_unpack_params,
 )
 from rlcpu.envs.engine.lanes import LaneEngine
-from rlcpu.envs.engine.step_call import RESTART, STEP, step_call_of
 from rlcpu.envs.engine.steps import Steps, is_whole, make_get_action, make_steps
 from rlcpu.envs.engine.structure import Structure, env_kernel
 from rlcpu.kernels.compiler.compile import inline_source

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange
 
+from rlcpu.envs.engine.frames import RESTART, STEP, step_call_of
 from rlcpu.envs.engine.lane import KEY_LOW, LANES
-from rlcpu.envs.engine.step_call import RESTART, STEP, step_call_of
-from rlcpu.kernels.compiler.compile import EXACT, inline, inline_source, outline
+from rlcpu.kernels.compiler.compile import EXACT, inline_source, outline
 from rlcpu.kernels.machine.memory import LINE, address, call_at, pointer_to, shifted
 from rlcpu.kernels.machine.random import GOLDEN
 from rlcpu.kernels.machine.rows import row_access
@@ -137,7 +137,6 @@ def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
     - outputs: observations (rows, n) or (n, rows), rewards, terminated, truncated (n,), and finals
       like observations, which are empty unless a step that ends an episode starts the next one.
     """
-    count_bad: Any = _out_of_range if is_whole else _not_a_number
     step_chunk = _make_step_chunk(dtype, is_whole)
 
     def step(
@@ -151,7 +150,13 @@ def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
             end = min((chunk + 1) * share, n)
             for begin in range(chunk * share, end, LANES):
                 chosen = shifted(address(actions), begin * width)
-                bad += count_bad(chosen, address(limits), min(LANES, end - begin) * width)
+                count: Any = 0
+                for k in range(min(LANES, end - begin) * width):
+                    if is_whole:  # as unsigned numbers, those below 0 are above every limit
+                        count += np.uint64(chosen[k]) >= np.uint64(limits[k])
+                    else:
+                        count += chosen[k] != chosen[k]  # NaN alone differs from itself
+                bad += count
         if bad > 0:
             return bad
         row_step = n if env_step == 1 else 1
@@ -184,14 +189,16 @@ def make_step_driver(dtype: type, is_whole: bool) -> Kernels:
 def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
     """Make (function, part, fills_blocks, memory, actions, width, outputs), which steps a chunk.
 
-    `function` is the address of the environment's, `part` an `EnvRange`. It writes the actions,
-    `width` numbers each, to rows of blocks. Where blocks are filled, `part` begins one, and its
-    last block may be one that is not full, with `rest` lanes in use. Outputs of such a block go to
-    memory with room for LANES lanes, from which those of the lanes in use are copied.
+    `function` is the address of the environment's, `part` an `EnvRange`. It writes the actions to
+    blocks, a row of LANES for each of the `width` numbers of an action. Where blocks are filled,
+    `part` begins one, and its last block may be one that is not full, with `rest` lanes in use.
+    Outputs of such a block go to memory with room for LANES lanes, from which those of the lanes in
+    use are copied.
     """
     step_part = _make_step_part(dtype, is_whole)
-    write_actions = _make_write_actions(dtype, is_whole)
-    zero_action: Any = np.int32(0) if is_whole else dtype(0)
+    peek, poke = row_access("source")[0], row_access("target")[1]
+    action_type: Any = np.int32 if is_whole else dtype
+    zero_action = action_type(0)
     zero, single = dtype(0), np.float32(0)
     action_bytes, real_bytes = zero_action.itemsize, zero.itemsize
 
@@ -206,8 +213,18 @@ def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
         scratch = np.empty(rows_bytes + last_bytes + LINE, u8)
         place = (scratch.ctypes.data + LINE - 1) // LINE * LINE
         rows = pointer_to(place, zero_action)
-        chosen = shifted(actions, begin * width)
-        write_actions(chosen, count, fills_blocks, width, shifted(rows, first_lane))
+        for first in range(0, count, LANES):
+            lanes, block = min(LANES, count - first), shifted(rows, first_lane + first * width)
+            chosen = shifted(actions, (begin + first) * width)
+            for k in range(width * LANES if fills_blocks and lanes < LANES else 0):
+                block[k] = zero_action  # lanes that nobody sees take an action, too
+            if width == 1:  # a loop of its own, which becomes vectors
+                for i in range(lanes):
+                    poke(block, i, action_type(peek(chosen, i)))
+            else:
+                for i in range(lanes):
+                    for k in range(width):
+                        block[k * LANES + i] = action_type(chosen[i * width + k])
         # The function counts environments, and so actions, from the first one of all on.
         action_rows = shifted(rows, -(begin - first_lane) * width)
         if count > rest:
@@ -244,34 +261,6 @@ def _make_step_chunk(dtype: type, is_whole: bool) -> Callable[..., None]:
         scratch[0] = 0  # an access, which keeps the array alive until here
 
     return step_chunk
-
-
-def _make_write_actions(dtype: type, is_whole: bool) -> Callable[..., None]:
-    """Make (actions, count, fills_blocks, width, rows), which writes actions to rows of blocks.
-
-    A block is a row of LANES for each of the `width` numbers of an action. Where blocks are filled,
-    lanes of the last one that nobody sees take an action, too: 0.
-    """
-    peek, poke = row_access("source")[0], row_access("target")[1]
-    action_type: Any = np.int32 if is_whole else dtype
-    no_action = action_type(0)
-
-    @inline(exact=True)
-    def write_actions(actions, count, fills_blocks, width, rows):
-        for first in range(0, count, LANES):
-            lanes, block = min(LANES, count - first), shifted(rows, first * width)
-            chosen = shifted(actions, first * width)
-            for i in range(width * LANES if fills_blocks and lanes < LANES else 0):
-                block[i] = no_action
-            if width == 1:  # a loop of its own, which becomes vectors
-                for i in range(lanes):
-                    poke(block, i, action_type(peek(chosen, i)))
-            else:
-                for i in range(lanes):
-                    for k in range(width):
-                        block[k * LANES + i] = action_type(chosen[i * width + k])
-
-    return write_actions
 
 
 def _make_step_part(dtype: type, is_whole: bool) -> Callable[..., None]:
@@ -323,24 +312,3 @@ def _make_step_part(dtype: type, is_whole: bool) -> Callable[..., None]:
         mask[0] = 0  # an access, which keeps the array alive until here
 
     return step_part
-
-
-@inline
-def _out_of_range(actions, limits, count):
-    """Count, of the first `count` actions, those below 0 or not below their limits.
-
-    As unsigned numbers, those below 0 are above every limit.
-    """
-    bad: Any = 0
-    for i in range(count):
-        bad += np.uint64(actions[i]) >= np.uint64(limits[i])
-    return bad
-
-
-@inline
-def _not_a_number(actions, limits, count):
-    """Count the NaN among the first `count` numbers of actions; `limits` are not read."""
-    bad: Any = 0
-    for i in range(count):
-        bad += actions[i] != actions[i]  # NaN alone differs from itself
-    return bad

@@ -20,7 +20,7 @@ from rlcpu.envs.engine import base
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.episode import PENDING, SIZE, TOTAL, begin_of
 from rlcpu.envs.engine.form import NUM_SUMS
-from rlcpu.envs.engine.frames import RolloutFrame
+from rlcpu.envs.engine.frames import OBSERVE, RESTART, RolloutFrame
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     KEY_HIGH,
@@ -30,7 +30,6 @@ from rlcpu.envs.engine.lane import (
     block_rows,
     pack,
 )
-from rlcpu.envs.engine.step_call import OBSERVE, RESTART
 from rlcpu.envs.engine.steps import Steps, step_kernels
 from rlcpu.envs.engine.structure import Structure, structure
 from rlcpu.envs.layout.values import check_layout

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.contract.dynamics import identity
 from rlcpu.envs.engine.drivers import EnvFacts, make_driver, make_step_driver
 from rlcpu.envs.engine.episode import SIZE, Episode, make_restart_episode
+from rlcpu.envs.engine.frames import RESTART, STEP, step_call_of
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     LANES,
@@ -29,10 +29,10 @@ from rlcpu.envs.engine.lane import (
     compile_lane,
     make_draw_bits,
     make_step_lane,
+    observes_state,
 )
-from rlcpu.envs.engine.step_call import RESTART, STEP, step_call_of
 from rlcpu.envs.engine.structure import Structure, env_kernel
-from rlcpu.kernels.compiler.compile import inline, inline_source
+from rlcpu.kernels.compiler.compile import inline
 from rlcpu.kernels.compiler.hooks import address_of
 from rlcpu.kernels.machine.memory import shifted
 from rlcpu.kernels.machine.rows import load_rows, row_access, store_rows
@@ -101,64 +101,72 @@ def _compile_lanes(env: Structure, dtype: type) -> Any:
 
     In float32 it runs all lanes of a block, so that loops have a constant length: outputs have room
     for them. libm does not vectorise: in float64, the exact mode, only lanes in use are stepped.
+
+    Where observations are the states, a step writes them, too: for CartPole a loop of their own
+    takes a tenth of the time. A restart computes both the new and the old state, and selects one
+    without branches. The last loop reads states from memory, after a step too: an observation
+    depends on nothing else.
     """
     lane, exact = compile_lane(env, dtype), dtype is np.float64
     unpack, block_size = lane.unpack_params, block_rows(env, dtype) * LANES
-    step, restart = _make_step_block(env, dtype), _make_restart_block(env, dtype)
-    observe, width = _make_observe_block(env, dtype), max(env.action_size, 1)
-    step_observes = _observes_states(env)
+    width, observes_states = max(env.action_size, 1), observes_state(env)
+    step_lane, draw_bits = make_step_lane(env, dtype, False), make_draw_bits()
+    load, store, select, reset = lane.load, lane.store, lane.select, lane.reset
+    observe, params_of_lane, redraw_params = lane.observe, lane.params_of_lane, lane.redraw_params
+    select_params, store_params = lane.select_params, lane.store_params
+    varies, redraws = bool(env.varied), env.randomize is not None
+    load_episode, store_episode = load_rows(SIZE, "state"), store_rows(SIZE, "state")
+    episode_at, restart_episode = lane.rows * LANES, make_restart_episode(dtype)
+    get_action, get_mask = make_get_action(env, "actions"), row_access("source")[0]
+    # Not "words": stores under that name tell whether the loop of a step became vectors.
+    get_elapsed, set_elapsed = row_access("lengths")
+    names = ("rewards", "terminated", "truncated")
+    set_reward, set_terminated, set_truncated = (row_access(name)[1] for name in names)
+    put = store_rows(env.shown_rows, "observations")
 
     @env_kernel(env, dtype)
     def run(job):
-        params, mode = unpack(job.numbers), job.mode
+        params, mode, counter, limit = unpack(job.numbers), job.mode, job.clock[0], job.clock[1]
+        observations, stride, rewards = job.observations, job.stride, job.rewards
+        terminated, truncated, mask = job.terminated, job.truncated, job.mask
         for block in range(job.begin // LANES, (job.begin + job.count + LANES - 1) // LANES):
             state = shifted(job.state, block * block_size)
             words = shifted(job.words, block * NUM_WORDS * LANES)
-            place = block * LANES
+            place = block * LANES  # number of the block's first environment
+            actions = shifted(job.actions, place * width)
             lanes = min(LANES, job.begin + job.count - place) if exact else LANES
-            if mode == RESTART:
-                restart(job, state, words, place, lanes, params)
             if mode == STEP:
-                step(job, state, words, place, lanes, params, shifted(job.actions, place * width))
-                if step_observes:
+                for i in range(lanes):
+                    bits, action = draw_bits(words, i, counter), get_action(actions, i)
+                    end = step_lane(state, words, i, action, bits, params, limit)
+                    if observes_states:
+                        put(observations, stride, place + i, end.next_state)
+                    set_reward(rewards, place + i, end.reward)
+                    set_terminated(terminated, place + i, end.terminated)
+                    set_truncated(truncated, place + i, end.truncated)
+                if observes_states:
                     continue
-            observe(job, state, place, lanes, params)
+            if mode == RESTART:
+                for i in range(lanes):
+                    bits, begins = draw_bits(words, i, counter), get_mask(mask, place + i) != 0
+                    lane_params = params_of_lane(params, state, i) if varies else params
+                    new_params = lane_params
+                    if redraws:
+                        new_params = redraw_params(params, lane_params, bits[0], bits[1])
+                        store_params(state, i, select_params(begins, new_params, lane_params))
+                    new_state = reset(new_params, bits[0], bits[1])
+                    store(state, LANES, i, select(begins, new_state, load(state, LANES, i)))
+                    episode = Episode(*load_episode(state, LANES, episode_at + i))
+                    store_episode(state, LANES, episode_at + i, restart_episode(begins, episode))
+                    elapsed = get_elapsed(words, ELAPSED * LANES + i)
+                    set_elapsed(words, ELAPSED * LANES + i, u32(0) if begins else elapsed)
+            for i in range(lanes):
+                lane_params = params_of_lane(params, state, i) if varies else params
+                observation = observe(load(state, LANES, i), lane_params)
+                put(observations, stride, place + i, observation)
 
     run.compile((step_call_of(dtype, is_whole(env)).view,))
     return run
-
-
-# Below, `state` and `words` are the memory of a block, whose first `lanes` lanes count, and whose
-# first environment is number `place`.
-
-
-def _make_step_block(env: Structure, dtype: type) -> Callable[..., None]:
-    """Make (job, state, words, place, lanes, params, actions), which steps a block.
-
-    It writes observations, too, where they are the states: for CartPole a loop of their own takes a
-    tenth of the time.
-    """
-    observes, put = _observes_states(env), store_rows(env.shown_rows, "observations")
-    step_lane, draw_bits = make_step_lane(env, dtype, False), make_draw_bits()
-    names = ("rewards", "terminated", "truncated")
-    set_reward, set_terminated, set_truncated = (row_access(name)[1] for name in names)
-    get_action = make_get_action(env, "actions")
-
-    @inline_source
-    def step(job, state, words, place, lanes, params, actions):
-        counter, limit = job.clock[0], job.clock[1]
-        rewards, terminated, truncated = job.rewards, job.terminated, job.truncated
-        observations, stride = job.observations, job.stride
-        for i in range(lanes):
-            bits = draw_bits(words, i, counter)
-            result = step_lane(state, words, i, get_action(actions, i), bits, params, limit)
-            if observes:
-                put(observations, stride, place + i, result.next_state)
-            set_reward(rewards, place + i, result.reward)
-            set_terminated(terminated, place + i, result.terminated)
-            set_truncated(truncated, place + i, result.truncated)
-
-    return step
 
 
 def make_get_action(env: Structure, name: str) -> Callable[..., Any]:
@@ -168,66 +176,3 @@ def make_get_action(env: Structure, name: str) -> Callable[..., Any]:
         return peek
     load = load_rows(env.action_size, name)
     return inline(lambda actions, i: load(actions, LANES, i))
-
-
-def _observes_states(env: Structure) -> bool:
-    """Tell whether an observation is the state itself, a tuple of floats, and has no mask."""
-    is_state = env.observe.__code__ == identity.__code__ and env.observation.is_plain
-    return is_state and env.action_mask is None
-
-
-def _make_restart_block(env: Structure, dtype: type) -> Callable[..., None]:
-    """Make (job, state, words, place, lanes, params): new episodes where the mask is set.
-
-    Both the new and the old state are computed and one is selected, without branches.
-    """
-    lane, draw_bits = compile_lane(env, dtype), make_draw_bits()
-    load, store, select, reset = lane.load, lane.store, lane.select, lane.reset
-    params_of_lane, redraw_params = lane.params_of_lane, lane.redraw_params
-    select_params, store_params = lane.select_params, lane.store_params
-    varies, redraws = bool(env.varied), env.randomize is not None
-    load_episode, store_episode = load_rows(SIZE, "state"), store_rows(SIZE, "state")
-    episode_at, restart_episode = lane.rows * LANES, make_restart_episode(dtype)
-    # Not "words": stores under that name tell whether the loop of a step became vectors.
-    get_elapsed, set_elapsed = row_access("lengths")
-    get_mask = row_access("source")[0]
-
-    @inline_source
-    def restart(job, state, words, place, lanes, params):
-        mask, counter = job.mask, job.clock[0]
-        for i in range(lanes):
-            bits, is_reset = draw_bits(words, i, counter), get_mask(mask, place + i) != 0
-            lane_params = params_of_lane(params, state, i) if varies else params
-            new_params = lane_params
-            if redraws:
-                new_params = redraw_params(params, lane_params, bits[0], bits[1])
-                store_params(state, i, select_params(is_reset, new_params, lane_params))
-            new_state = reset(new_params, bits[0], bits[1])
-            store(state, LANES, i, select(is_reset, new_state, load(state, LANES, i)))
-            episode = Episode(*load_episode(state, LANES, episode_at + i))
-            store_episode(state, LANES, episode_at + i, restart_episode(is_reset, episode))
-            elapsed = get_elapsed(words, ELAPSED * LANES + i)
-            set_elapsed(words, ELAPSED * LANES + i, u32(0) if is_reset else elapsed)
-
-    return restart
-
-
-def _make_observe_block(env: Structure, dtype: type) -> Callable[..., None]:
-    """Make (job, state, place, lanes, params), which writes the observations of a block.
-
-    It reads states from memory, after a step too: an observation depends on nothing else.
-    """
-    lane = compile_lane(env, dtype)
-    load, observe, params_of_lane = lane.load, lane.observe, lane.params_of_lane
-    varies = bool(env.varied)
-    put = store_rows(env.shown_rows, "observations")
-
-    @inline_source
-    def observe_block(job, state, place, lanes, params):
-        observations, stride = job.observations, job.stride
-        for i in range(lanes):
-            lane_params = params_of_lane(params, state, i) if varies else params
-            observation = observe(load(state, LANES, i), lane_params)
-            put(observations, stride, place + i, observation)
-
-    return observe_block

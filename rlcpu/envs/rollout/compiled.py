@@ -27,10 +27,17 @@ from rlcpu.envs.acting.decide import check_policy_branches, make_decide
 from rlcpu.envs.contract.policies import PolicyCode
 from rlcpu.envs.engine.episode import PENDING
 from rlcpu.envs.engine.form import NUM_SUMS
-from rlcpu.envs.engine.frames import KernelPolicy, RolloutFrame, record_arrays_of
+from rlcpu.envs.engine.frames import (
+    OBSERVE,
+    RESTART,
+    STEP,
+    KernelPolicy,
+    RolloutFrame,
+    record_arrays_of,
+    step_call_of,
+)
 from rlcpu.envs.engine.interface import Interface, interface_of
 from rlcpu.envs.engine.lane import ELAPSED, LANES, NUM_WORDS, make_draw_bits
-from rlcpu.envs.engine.step_call import OBSERVE, RESTART, STEP, step_call_of
 from rlcpu.envs.engine.steps import is_whole
 from rlcpu.envs.engine.structure import Structure, env_kernel
 from rlcpu.envs.rollout.recorders import (
@@ -141,42 +148,28 @@ def _make_drivers(dtype: type, is_sums: bool, is_whole: bool) -> Kernels:
 
     def run_blocks(function, frame, policy, num_steps, records):
         here = frame_at(frame)
-        num_blocks, faults = here.num_blocks, 0
-        waiting = count_waiting(here.words, here.num_envs, num_blocks)
+        num_blocks, faults, waiting = here.num_blocks, 0, 0
+        for block in range(num_blocks):
+            elapsed = shifted(here.words, (block * NUM_WORDS + ELAPSED) * LANES)
+            for i in range(min(LANES, here.num_envs - block * LANES)):
+                waiting += elapsed[i] == u32(PENDING)
         if waiting > 0:
             return waiting
         place = 0 if is_sums else record_arrays(*records).address
         for block in prange(num_blocks):
             call_at(function, (frame, policy, place, num_steps, np.int64(block)))
-        if is_sums:
-            add_up(here.sums, num_blocks)
+        if is_sums:  # of all blocks, in their order, into the row behind them
+            for k in range(NUM_SUMS):
+                total = 0.0
+                for block in range(num_blocks):
+                    total += here.sums[block * NUM_SUMS + k]
+                here.sums[num_blocks * NUM_SUMS + k] = total
         here.clock[0] += u32(num_steps)
         for block in range(num_blocks):
             faults += here.faults[block]
         return FAULT if faults > 0 else waiting
 
     return for_cores(run_blocks, grain=0, fastmath=EXACT)  # `_compile_rollouts` sets the grain
-
-
-@inline
-def count_waiting(words, num_envs, num_blocks):
-    """Count the environments, of the first `num_envs`, that wait for their reset."""
-    waiting = 0
-    for block in range(num_blocks):
-        elapsed = shifted(words, (block * NUM_WORDS + ELAPSED) * LANES)
-        for i in range(min(LANES, num_envs - block * LANES)):
-            waiting += elapsed[i] == u32(PENDING)
-    return waiting
-
-
-@inline(exact=True)
-def add_up(sums, num_blocks):
-    """Add the sums of all blocks, in their order, into the row behind them."""
-    for k in range(NUM_SUMS):
-        total = 0.0
-        for block in range(num_blocks):
-            total += sums[block * NUM_SUMS + k]
-        sums[num_blocks * NUM_SUMS + k] = total
 
 
 # ---------------------------------------------------------------- blocks
@@ -190,7 +183,7 @@ def _make_block(
     With `is_sums` it keeps sums alone, and reads no records.
     """
     unpack_policy, make_keys, allocate, prepare, choose = make_decide(interface, policy)
-    record_decisions, record_results, record_last = make_recorder(interface, dtype)
+    record_decisions, record_results, copy_observations = make_recorder(interface, dtype)
     start_sums, add_ends, flush = make_start_sums(dtype), make_add_ends(dtype), make_flush(dtype)
     finish_sums, nothing = make_finish_sums(interface.in_rows, dtype), dtype(0)
     open_step, bytes_of_step = _make_open_step(interface, dtype)
@@ -249,7 +242,7 @@ def _make_block(
         if is_sums:
             frame.faults[block] = finish_sums(frame, here)
         else:
-            record_last(now, records, here)
+            copy_observations(now, records.last, begin, count)
             add_faults(now, frame)
             num_faulty = 0
             for i in range(count):
@@ -338,9 +331,8 @@ def _make_put_decision(interface: Interface, dtype: type) -> Callable[..., None]
     def put_decision(now, i, decision, bounds):
         action, log_prob, value = decision
         if size == 0:
-            taken = to_env_action(action, bounds)
-            put_action(now.actions, i, taken)
-            put_chosen(now.chosen, i, taken)
+            put_action(now.actions, i, np.int32(action))
+            put_chosen(now.chosen, i, np.int32(action))
         elif loops:
             for k in range(size):
                 put_action(now.actions, k * LANES + i, to_env_number(action[k], bounds, k))

@@ -112,10 +112,6 @@ def make_add_faults(interface: Interface) -> Callable[..., None]:
         else:
             for i in range(LANES):
                 now.faults[i] += fault_of_observation(now, frame, i)
-        add_faults_of_masks(now, frame)
-
-    @inline
-    def add_faults_of_masks(now, frame):
         first, last = frame.mask_row, frame.num_rows
         if last > first:
             words = now.observations.view(u32)
@@ -257,8 +253,9 @@ class RecordFunctions(NamedTuple):
     #: (now, records, frame, here, place, size) records what the step led to; arrays of all steps
     #: have `size` numbers. What belongs to the end of an episode is written only where one ended.
     record_results: Callable[..., None]
-    #: (now, records, here) records the observations after the last step.
-    record_last: Callable[..., None]
+    #: (now, target, begin, count) copies the observations of the block's first `count` lanes to
+    #: those of environments from `begin` on.
+    copy_observations: Callable[..., None]
 
 
 def make_recorder(interface: Interface, dtype: type) -> RecordFunctions:
@@ -283,7 +280,6 @@ def make_recorder(interface: Interface, dtype: type) -> RecordFunctions:
 
     @inline_source
     def copy_observations(now, target, begin, count):
-        """Copy the observations of a block's first `count` lanes to those from `begin` on."""
         size = now.observations.size // LANES
         if in_rows:
             transpose(now.observations, target, begin, count, size)
@@ -316,8 +312,4 @@ def make_recorder(interface: Interface, dtype: type) -> RecordFunctions:
                     poke(records.finals, (place + i) * num_rows + k, number)
                 now.faults[i] += fault_of_observation(now, frame, i)
 
-    @inline_source
-    def record_last(now, records, here):
-        copy_observations(now, records.last, here.begin, here.count)
-
-    return RecordFunctions(record_decisions, record_results, record_last)
+    return RecordFunctions(record_decisions, record_results, copy_observations)

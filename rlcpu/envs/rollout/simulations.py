@@ -61,7 +61,6 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
     read_constants, make_keys, act, scratch_size = make_act(interface, policy)
     size_of_action, is_whole, loops = interface.action_size, interface.is_whole, interface.loops
     to_env_action = make_to_env_action(size_of_action, is_whole, dtype, loops)
-    allocate = _make_allocate(scratch_size)
     load, observe, unpack = lane.load, lane.observe, lane.unpack_params
     params_of_lane, varies, first_draw = lane.params_of_lane, bool(env.varied), env.num_draws
     start, finish = make_start_sums(dtype), make_finish_sums(True, dtype)
@@ -77,7 +76,8 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
         counter, limit, bounds = frame.clock[0], frame.clock[1], frame.bounds
         params, constants = unpack(frame.numbers), read_constants(policy.weights)
         keys = make_keys(first_draw)  # the environment takes the random numbers before these
-        lane_sums, scratch = start(here, num_steps), allocate()
+        lane_sums = start(here, num_steps)
+        scratch = np.zeros(scratch_size, np.float32) if scratch_size else ()
         for step in range(num_steps):
             now = u32(counter + u32(step))
             for i in range(count if exact else LANES):
@@ -93,11 +93,6 @@ def _make_simulate_lanes(env: Structure, dtype: type, policy: PolicyCode) -> Cal
         frame.faults[block] = finish(frame, here)
 
     return run
-
-
-def _make_allocate(size: int) -> Callable[..., Any]:
-    """Make () -> the scratch memory of a policy, `size` float32; () without any."""
-    return inline((lambda: np.zeros(size, np.float32)) if size else (lambda: ()))
 
 
 def _make_add_step(env: Structure, interface: Interface, dtype: type) -> Callable[..., None]:
@@ -131,14 +126,13 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
     An environment takes all its steps before the next one begins, so that its state stays in the
     first cache. Observations are written only if the policy reads them.
     """
-    functions, draw_ahead = compile_functions(env, dtype), _make_draw_ahead()
+    functions, draw_bits = compile_functions(env, dtype), make_draw_bits()
     params_of_lane, step_lane = functions.params_of_lane, functions.step
     restart, observe = functions.restart, functions.observe
     interface, unpack = interface_of(env, policy), make_unpack_params(env)
     read_constants, make_keys, act, scratch_size = make_act(interface, policy)
     size_of_action, is_whole, loops = interface.action_size, interface.is_whole, interface.loops
     to_env_action = make_to_env_action(size_of_action, is_whole, dtype, loops)
-    allocate = _make_allocate(scratch_size)
     start, finish = make_start_sums(dtype), make_finish_sums(False, dtype)
     fault_of_step = _make_fault_of_step(env, interface, dtype)
     nothing, zero, first_draw, size = dtype(0), np.float32(0), env.num_draws, env.shown_rows
@@ -158,7 +152,7 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
         params, constants = unpack(frame.numbers), read_constants(policy.weights)
         keys = make_keys(first_draw)
         memory, bits_ahead = np.zeros(size, np.float32), np.empty(2 * AHEAD, np.uint32)
-        scratch = allocate()
+        scratch = np.zeros(scratch_size, np.float32) if scratch_size else ()
         # An array over memory that it does not own, so that numba counts no references.
         observation = array_at(place_of(memory, 0), (size,), zero)
         start(here, num_steps)
@@ -166,7 +160,9 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
             fault = nothing
             for step in range(num_steps):
                 if step % AHEAD == 0:
-                    draw_ahead(words, i, u32(counter + u32(step)), bits_ahead)
+                    for t in range(AHEAD):
+                        first, second = draw_bits(words, i, u32(counter + u32(step + t)))
+                        bits_ahead[t], bits_ahead[AHEAD + t] = first, second
                 bits = bits_ahead[step % AHEAD], bits_ahead[AHEAD + step % AHEAD]
                 if observes:
                     observe(state, i, params_of_lane(params, state, i), observation, 0)
@@ -186,21 +182,6 @@ def _make_simulate_records(env: Structure, dtype: type, policy: PolicyCode) -> C
         frame.faults[block] = finish(frame, here)
 
     return run
-
-
-def _make_draw_ahead() -> Callable[..., Any]:
-    """Make an inlinable (words, i, counter, bits_ahead): random bits of `AHEAD` steps of lane i.
-
-    It writes their first halves to `bits_ahead`, (2 * AHEAD,) uint32, and then the second ones.
-    """
-    draw_bits = make_draw_bits()
-
-    @inline
-    def draw_ahead(words, i, counter, bits_ahead):
-        for t in range(AHEAD):
-            bits_ahead[t], bits_ahead[AHEAD + t] = draw_bits(words, i, u32(counter + u32(t)))
-
-    return draw_ahead
 
 
 def _make_fault_of_step(env: Structure, interface: Interface, dtype: type) -> Any:
