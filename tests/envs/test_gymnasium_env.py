@@ -81,6 +81,20 @@ def test_transitions_are_those_that_happened(
             assert len(book.book) == sum(calls)
 
 
+def test_observations_may_be_transposed() -> None:
+    """Gymnasium's vectorised CartPole returns the transpose of its states."""
+    vector: Any = gymnasium.make_vec(
+        "CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point"
+    )
+    env = GymnasiumEnv(vector)
+    observed, _ = env.reset(seed=1)
+    assert not observed.flags.c_contiguous
+    rollout = rlcpu.collect(env, Uniform(), 5)
+    np.testing.assert_array_equal(rollout.observations[0], observed)
+    reached = vector.unwrapped.state.T.astype(np.float32)
+    np.testing.assert_array_equal(rollout.last_observations, reached)
+
+
 def test_all_modes_are_one_run() -> None:
     def run(mode: str) -> dict[str, Any]:
         env = GymnasiumEnv(make_books(LENGTHS, mode)[0])

@@ -247,7 +247,8 @@ class ObservationView(NamedTuple):
             return rows
         n = len(observations)
         dtypes = {"floats": "float32", "numbers": self.form, "choice": "int32", "choices": "int32"}
-        array = np.asarray(observations).astype(dtypes[self.kind]).reshape(n, -1)
+        # Some are transposed: the vectorised CartPole of Gymnasium.
+        array = np.asarray(observations).astype(dtypes[self.kind], order="C").reshape(n, -1)
         rows = np.zeros((n, self._observation_rows), np.float32)
         rows.view(np.uint8)[:, : array.shape[1] * array.itemsize] = array.view(np.uint8)
         return rows

@@ -21,6 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlcpu.envs.contract.policies import Policy
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
+from rlcpu.envs.engine.episode import SIZE, begin_of
 from rlcpu.envs.engine.masks import mask_rows, masks_of_infos, pack_masks
 from rlcpu.envs.engine.observations import ObservationView
 from rlcpu.envs.gymnasium.task import EnvironmentFailure, GymnasiumTask, has_masks
@@ -84,7 +85,7 @@ class GymnasiumEngine(Engine):
             takes_masks and self.autoreset_mode is AutoresetMode.NEXT_STEP
         )
         self.keys, self.clock = np.zeros(n, np.uint64), np.zeros(1, np.uint64)
-        self.totals, self.lengths = np.zeros(n), np.zeros(n, np.uint32)
+        self.episodes, self.lengths = np.zeros((n, SIZE)), np.zeros(n, np.uint32)
         self.waiting, self.number = np.zeros(n, np.bool_), 0
         self.ahead: list[collections.deque[Any]] = []
         self.suspicious_ends: int | None = 0 if self.same_step else None
@@ -160,7 +161,8 @@ class GymnasiumEngine(Engine):
             self.dynamics = self.dynamics.masked()
             self._set_view()
         self.observed[:] = self._rows(observations, infos, Moment("after its reset"))
-        self.totals[:] = self.lengths[:] = self.waiting[:] = 0
+        self.episodes[:] = begin_of(np.float64)
+        self.lengths[:] = self.waiting[:] = 0
         self.ahead = [collections.deque() for _ in self.observed]
         self.ready = True
         return observations, infos

@@ -23,10 +23,13 @@ import numpy.typing as npt
 from rlcpu.envs.contract.policies import Actions, Policy, PolicyCode, check_act, mark_of
 from rlcpu.envs.contract.unfit import refuse_policy
 from rlcpu.envs.engine.base import Runner
+from rlcpu.envs.engine.episode import PENDING, SIZE, TOTAL, Episode, make_step_episode
 from rlcpu.envs.engine.form import EPISODES, LENGTHS, NUM_SUMS, RETURNS, SQUARES, Records
 from rlcpu.kernels.compiler.compile import define, inline, kernel, specialise, tuple_of
 from rlcpu.kernels.compiler.functions import reads_argument
+from rlcpu.kernels.compiler.scopes import ANY
 from rlcpu.kernels.machine.random import make_draw_many, mix_key, uniforms
+from rlcpu.kernels.machine.rows import store_rows
 from rlcpu.nn.network.heads import act_categorical, act_gaussian
 from rlcpu.nn.network.scaling import Scaling
 
@@ -34,7 +37,9 @@ if TYPE_CHECKING:
     from rlcpu.envs.gymnasium.engine import GymnasiumEngine
 
 Array = npt.NDArray[Any]
-single, u32 = np.float32, np.uint32
+single, no_limit = np.float32, np.uint32(PENDING)
+step_episode = make_step_episode(np.float64, same_step=True)
+load_episode, store_episode = tuple_of(Episode, SIZE), store_rows(SIZE, ANY)
 NO_MASKS = np.zeros((1, 0), np.bool_)
 #: Steps that `simulate` collects at a time, and forgets.
 CHUNK = 64
@@ -93,7 +98,7 @@ class GymnasiumRunner(Runner):
             tables = self._tables(self.engine.form.allocate(count), count)
             self._take_steps(tables, first_number=begin)
             ended = tables["terminated"] | tables["truncated"]
-            totals = tables["totals"][ended]
+            totals = tables["totals"][ended, TOTAL]
             sums[EPISODES] += ended.sum()
             sums[RETURNS] += totals.sum()
             sums[SQUARES] += (totals**2).sum()
@@ -107,8 +112,11 @@ class GymnasiumRunner(Runner):
         tables = dict(zip(Records._fields, views, strict=True))
         flags, (last,) = tables.pop("flags"), tables.pop("last")
         tables |= {"terminated": flags[:num_steps], "truncated": flags[num_steps:]}
+        # Of each number of an `Episode` those of all steps: here one after the other for each step.
+        totals = tables.pop("totals").reshape(SIZE, num_steps, -1)
         for name in tables.keys() - {"observations", "actions", "finals"}:
             tables[name] = tables[name][..., 0]
+        tables["totals"] = totals.transpose(1, 2, 0)
         return {**tables, "last": last}
 
     def _take_steps(self, tables: dict[str, Array], first_number: int) -> None:
@@ -129,8 +137,11 @@ class GymnasiumRunner(Runner):
             engine.clock += np.uint64(1)
             actions, before, taken = choice.actions, engine.observed.copy(), ~engine.waiting
             step = engine.step(actions if engine.dynamics.action_size else actions[:, 0])
-            engine.totals[taken] += step.rewards[taken]
-            engine.lengths[taken] += u32(1)
+            totals, lengths = np.empty_like(engine.episodes), np.empty_like(engine.lengths)
+            count_steps(
+                step.rewards, step.terminated, step.truncated, taken, engine.episodes,
+                engine.lengths, totals, lengths,
+            )  # fmt: skip
             row = {
                 "observations": before,
                 **choice._asdict(),
@@ -138,15 +149,13 @@ class GymnasiumRunner(Runner):
                 "terminated": step.terminated,
                 "truncated": step.truncated,
                 "finals": step.finals.T,
-                "totals": engine.totals,
-                "lengths": engine.lengths,
+                "totals": totals,
+                "lengths": lengths,
                 # The policy's recurrent states before the step, for `GymnasiumEngine.remembered`,
                 # if the step is queued.
                 "states": states,
             }
             _store_step(row, taken, tables, filled, engine.ahead)
-            ended = taken & (step.terminated | step.truncated)
-            engine.totals[ended] = engine.lengths[ended] = 0
         last[:] = engine.observed
         for i, steps_ahead in enumerate(engine.ahead):
             if steps_ahead:
@@ -247,7 +256,23 @@ def _store_steps_ahead(ahead: Any, tables: dict[str, Array]) -> Array:
     return filled
 
 
-# ---------------------------------------------------------------- the kernel
+# ---------------------------------------------------------------- kernels
+
+
+@kernel
+def count_steps(rewards, terminated, truncated, taken, episodes, elapsed, totals, lengths):
+    """Count a step in the episodes of all environments that have taken one, by `taken` (N,).
+
+    The episodes so far, `episodes` (N, SIZE) and `elapsed` (N,), are overwritten: they begin anew
+    where one ends. So are `totals` and `lengths`, with the same counts before that.
+    """
+    for i in range(taken.size):
+        if taken[i]:
+            episode, ends, cuts = load_episode(episodes[i]), terminated[i], truncated[i]
+            end = step_episode(episode, elapsed[i], rewards[i], ends, cuts, no_limit)
+            store_episode(totals[i], 1, 0, end.episode)
+            store_episode(episodes[i], 1, 0, end.next_episode)
+            lengths[i], elapsed[i] = end.elapsed, end.next_elapsed
 
 
 @functools.cache

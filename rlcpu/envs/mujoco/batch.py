@@ -157,7 +157,7 @@ def _make_run_rollout(
                 sums[SQUARES] += total * total
                 sums[LENGTHS] += np.float64(end.elapsed)
                 if records:
-                    job.totals[at] = real(total)
+                    store_episode(job.totals, num_steps * num_envs, at, end.episode)
                     job.lengths[at] = end.elapsed
                     fault += copy_rounded(shifted(job.finals, at * size), observation, real)
                 start_episode(m, d, i, memory)
