@@ -55,6 +55,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "clip_ratio": ("clip_range",),
     "clip_param": ("clip_range",),
     "eps_clip": ("clip_range",),
+    "clip_range_vf": ("clip_range_value",),
+    "vf_clip_param": ("clip_range_value",),
     "discount": ("gamma",),
     "discount_factor": ("gamma",),
     "gae_lambda": ("lambda_",),
@@ -139,7 +141,6 @@ _PATIENCE = "write agent.learn(..., evaluations=20, patience=5)"
 _SAVE_EVERY = 'write agent.learn(..., save_to="agent-{steps}.npz", save_every=100_000)'
 _CALLBACK = "write agent.learn(..., callback=function): it is called after every rollout"
 _TENSORBOARD = "write agent.learn(..., callback=rlcpu.train.TensorBoard(folder))"
-_NO_CLIPPED_VALUES = f"values are not clipped, {_LEAVE_OUT}"
 _NO_SDE = f"there is no state-dependent exploration, {_LEAVE_OUT}"
 _NORMALISE = "write normalize_observations=True and normalize_rewards=True, settings of every agent"
 _VECTOR = "write rlcpu.make_vec(id, num_envs)"
@@ -177,8 +178,7 @@ ANSWERS: dict[str, str] = {
     "save_model": _SAVE_EVERY,
     "device": _ON_CPU,
     "cuda": _ON_CPU,
-    "clip_range_vf": _NO_CLIPPED_VALUES,
-    "clip_vloss": _NO_CLIPPED_VALUES,
+    "clip_vloss": "write clip_range_value=0.2, which is clip_range there",
     "use_sde": _NO_SDE,
     "sde_sample_freq": _NO_SDE,
     "ortho_init": f"weights are orthogonal at first, {_LEAVE_OUT}",

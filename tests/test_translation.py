@@ -34,7 +34,6 @@ def gym() -> Any:
 
 
 POLE, ROD = "CartPole-v1", "Pendulum-v1"
-NOT_CLIPPED = "values are not clipped, leave it out"
 #: What is written, and what the answer says.
 LINES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "MlpPolicy": (
@@ -80,8 +79,12 @@ LINES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         "expected a number; clip_schedule is",
     ),
-    "clip_range_vf": (lambda: PPO(POLE, clip_range_vf=0.2), TypeError, NOT_CLIPPED),
-    "clip_vloss": (lambda: PPO(POLE, clip_vloss=True), TypeError, NOT_CLIPPED),
+    "clip_range_vf": (
+        lambda: PPO(POLE, clip_range_vf=0.2),
+        TypeError,
+        "did you mean clip_range_value",
+    ),
+    "clip_vloss": (lambda: PPO(POLE, clip_vloss=True), TypeError, "write clip_range_value=0.2"),
     "policy_kwargs": (lambda: PPO(POLE, policy_kwargs={}), TypeError, "mean hidden and activation"),
     "verbose": (lambda: PPO(POLE, verbose=1), TypeError, r"agent.learn\(..., progress=True\)"),
     "device": (lambda: PPO(POLE, device="cuda"), TypeError, "learn on the CPU, leave it out"),

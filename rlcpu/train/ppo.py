@@ -7,7 +7,8 @@ advantage estimation, and values learn the returns that these make with them.
 
 Source: Schulman et al. 2017, "Proximal policy optimization algorithms", equations 7 and 9. Details
 that the paper leaves open (normalised advantages, no clipped values, Adam's epsilon) are
-stable-baselines3's, so that its published settings mean the same here.
+stable-baselines3's, so that its published settings mean the same here; values that are clipped, as
+an option, are those of the paper's code and CleanRL.
 
 In losses `nn.each` applies a scalar function to each sample; `nn.mean` is over the samples of a
 minibatch, and `nn.standardise` brings a column to mean 0 and deviation 1 there.
@@ -65,6 +66,17 @@ def squared_error(value: float, target: float) -> float:
     return (value - target) ** 2
 
 
+def clipped_error(value: float, target: float, old_value: float, clip: float) -> float:
+    """Return the squared distance from the target, at least that of a value that moved less.
+
+    That one is moved towards `value` from `old_value`, the value when the sample was collected, by
+    `clip` at most: beyond, nearer to the target, there is no gradient. It is the loss of the
+    paper's code and of CleanRL (`--clip-vloss`), without their factor 1/2.
+    """
+    moved = old_value + min(max(value - old_value, -clip), clip)
+    return max((value - target) ** 2, (moved - target) ** 2)
+
+
 def distribution(outputs: Any, batch: Any, nets: Any, settings: Any) -> tuple[Any, Any]:
     """Return the log-probability of the actions that were taken, and the policy's entropy."""
     if settings.kind == "continuous":
@@ -102,7 +114,11 @@ def loss_of(outputs: Any, batch: Any, nets: Any, settings: Any) -> Any:
     policy, kl, clipped = nn.each(
         surrogate, log_prob, batch.old_log_prob, advantage, settings.clip, results=3
     )
-    error = nn.each(squared_error, value, batch.target)
+    if settings.clip_range_value is None:
+        error = nn.each(squared_error, value, batch.target)
+    else:
+        limit = settings.clip_range_value
+        error = nn.each(clipped_error, value, batch.target, batch.old_value, limit)
     bonus, weight = settings.entropy_coefficient, settings.value_coefficient
     loss = nn.mean(policy - bonus * entropy + weight * error)
     statistics = {"policy": policy, "value": error, "entropy": entropy, "kl": kl}
@@ -125,6 +141,11 @@ class PPOConfig(Settings):
         minibatch_size: samples of one gradient step; the last of an epoch may have fewer.
         clip_range: how far the probability ratio may leave 1 and still be worth a gradient.
         clip_schedule: as `learning_rate_schedule`.
+        clip_range_value: how far a value may move from what it was when its sample was collected,
+            in the unit of returns as they are learnt, and still have a gradient; None for any
+            distance. It is here to repeat results: where it was studied it did not help (Engstrom
+            et al. 2020, "Implementation matters in deep RL") or made results worse (Andrychowicz et
+            al. 2021, "What matters for on-policy deep actor-critic methods?").
         lambda_: decay of generalised advantage estimation, in [0, 1].
         entropy_coefficient: weight of the policy's entropy (nats) in the loss.
         value_coefficient: weight of the values' mean squared error, without a factor 1/2.
@@ -151,6 +172,7 @@ class PPOConfig(Settings):
     learning_rate_schedule: Schedule = "constant"
     clip_range: float = 0.2
     clip_schedule: Schedule = "constant"
+    clip_range_value: float | None = None
     gamma: float = 0.99
     lambda_: float = 0.95
     entropy_coefficient: float = 0.0
@@ -434,6 +456,8 @@ class PPO(OnPolicy):
         sizes["action"] = len(dynamics.choices) or (num_actions if is_continuous else 1)
         if dynamics.num_masked > 0:
             sizes["action_mask"] = num_actions
+        if self.config.clip_range_value is not None:
+            sizes["old_value"] = 1
         return sizes
 
     def _learn_from(self, rollout: Rollout, remaining: float) -> dict[str, float]:
@@ -457,6 +481,8 @@ class PPO(OnPolicy):
             "advantage": estimates.advantages.ravel(),
             "target": estimates.returns.ravel(),
         }
+        if config.clip_range_value is not None:
+            columns["old_value"] = rollout.values.ravel()
         if rollout.action_masks is not None:
             columns["action_mask"] = rollout.action_masks.reshape(size, -1)
         sequences = sequences_of(rollout, self.policy, config.sequence_length)

@@ -200,8 +200,13 @@ def in_distribution(kind: str, outputs: Any, given: Any, twins: Twins) -> Any:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("kind", list(OUTPUTS))
 def test_ppo(dtype: Any, kind: str, shared: bool) -> None:
-    """Schulman et al. 2017, equations 7 and 9; values without a factor 1/2."""
+    """Schulman et al. 2017, equations 7 and 9; values without a factor 1/2.
+
+    A shared network's values are clipped, as in `ppo.py` of CleanRL with `--clip-vloss`.
+    """
     batch, standardises = make_samples(kind), kind != "masked"
+    if shared:
+        batch["old_value"] = np.random.default_rng(3).normal(size=SAMPLES)
     networks: dict[str, Any] = {
         "policy": nn.Network((SIZE, 24, 16, OUTPUTS[kind] + shared), "tanh", seed=1)
     }
@@ -221,6 +226,7 @@ def test_ppo(dtype: Any, kind: str, shared: bool) -> None:
             "num_outputs": OUTPUTS[kind] + shared,
             "normalize_advantages": standardises,
             "clip": 0.5,
+            "clip_range_value": 0.4 if shared else None,
             "entropy_coefficient": 0.03,
             "value_coefficient": 0.25,
         },
@@ -239,7 +245,11 @@ def test_ppo(dtype: Any, kind: str, shared: bool) -> None:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     ratio = (log_prob - given.old_log_prob).exp()
     objective = torch.minimum(ratio * advantage, ratio.clamp(0.75, 1.25) * advantage)
-    error = torch.nn.functional.mse_loss(value, given.target)
+    error = (value - given.target) ** 2
+    if shared:
+        clipped = given.old_value + torch.clamp(value - given.old_value, -0.4, 0.4)
+        error = torch.max(error, (clipped - given.target) ** 2)
+    error = error.mean()
     loss = -objective.mean() - 0.03 * entropy.mean() + 0.25 * error
     report = step(learner, batch, settings={"clip": 0.25})  # read anew
     clipped = ((ratio - 1.0).abs() > 0.25).double().mean()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rlcpu
+from rlcpu.envs.rollout.collect import collect
 from rlcpu.train import PPO, PPOConfig, Progress
 from rlcpu.train.ppo import ZOO_CARTPOLE
 
@@ -250,6 +251,27 @@ def test_nan_of_an_environment_stops_learning_before_the_update(tmp_path: Path) 
         each.learn(300)
     np.testing.assert_array_equal(parameters(agent), parameters(other))
     assert np.isfinite(parameters(agent)).all()
+
+
+def test_clipped_values_move_less(tmp_path: Path) -> None:
+    """What they are compared with are the values of the rollout, sample by sample."""
+    moves = []
+    for limit in (None, 0.01):
+        agent = PPO("CartPole-v1", **SMALL, clip_range_value=limit)
+        rollout = collect(agent.env, agent.policy, agent.config.num_steps)
+        inputs = rollout.inputs.reshape(-1, 4)
+        np.testing.assert_allclose(agent.policy.evaluate(inputs), rollout.values.ravel(), atol=1e-5)
+        for _ in range(5):
+            agent._learn_from(rollout, 1.0)
+        moves.append(np.abs(agent.policy.evaluate(inputs) - rollout.values.ravel()).mean())
+    assert moves[1] < 0.5 * moves[0]
+    agent.save(tmp_path / "agent")
+    assert PPO.load(tmp_path / "agent").config.clip_range_value == 0.01
+    with pytest.raises(AttributeError, match=r"clip_range_value=None: .* made with 0.01"):
+        agent.config = agent.config.replace({"clip_range_value": None})
+    for value, kind in ((0.0, ValueError), (-0.1, ValueError), ("0.1", TypeError)):
+        with pytest.raises(kind, match="clip_range_value"):
+            PPO("CartPole-v1", **{**SMALL, "clip_range_value": value})
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "clip_range", "gamma", "reward_scale"])

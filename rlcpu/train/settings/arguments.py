@@ -115,7 +115,7 @@ def choose_config(
 _MADE_WITH = {
     "num_envs", "network", "hidden", "activation", "value", "log_std_init", "layer_norm", "dueling",
     "scale_actions", "scale_observations", "temperature", "learn_temperature", "capacity", "replay",
-    "n_step", "policy_delay",
+    "n_step", "policy_delay", "clip_range_value",
 }  # fmt: skip
 #: The same for agents with replay: their buffer holds sequences of these.
 _MADE_WITH_REPLAY = {"sequence_length", "burn_in"}

@@ -43,6 +43,7 @@ _SHARE = _Range(0.0, 1.0)
 _REALS = {
     "learning_rate": _FROM_ZERO,
     "clip_range": _LIMIT,
+    "clip_range_value": _LIMIT,
     "clip_observations": _LIMIT,
     "gamma": _SHARE,
     "lambda_": _SHARE,
