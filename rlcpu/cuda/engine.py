@@ -29,7 +29,7 @@ from rlcpu.envs.contract.arguments import check_actions
 from rlcpu.envs.contract.policies import Policy, PolicyArrays, PolicyCode
 from rlcpu.envs.contract.unfit import describe_fault, refuse_policy
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
-from rlcpu.envs.engine.episode import PENDING
+from rlcpu.envs.engine.episode import PENDING, SIZE, begin_of
 from rlcpu.envs.engine.lane import pack
 from rlcpu.envs.engine.structure import structure
 from rlcpu.kernels.machine.random import GOLDEN, keys
@@ -76,8 +76,8 @@ class CudaEngine(Engine):
                 raise cpu_only(f"{self.dynamics.id}: {what}", TypeError)
         n, self._state_size = self.num_envs, code.state.rows(self.scalar_type)
         self.states, self.next_states = (
-            # Rows of the states and one of the returns so far; steps so far of the episodes.
-            DeviceStates(zeros((self._state_size + 1) * n, self.dtype), zeros(n, np.uint32))
+            # Rows of the states and of the running episodes; steps so far of these.
+            DeviceStates(zeros((self._state_size + SIZE) * n, self.dtype), zeros(n, np.uint32))
             for _ in range(2)
         )
         self.words, self.counter = zeros(2 * n, np.uint32), 0  # two words of each random stream
@@ -180,7 +180,9 @@ class CudaEngine(Engine):
     def resume(self) -> None:
         """Make finished episodes running ones, which go on in their last states."""
         waits = self._waits()
-        self.states.rows[self._state_size * self.num_envs :][waits] = 0  # returns so far
+        episodes = self.states.rows.reshape(-1, self.num_envs)[self._state_size :]
+        for row, number in zip(episodes, begin_of(self.scalar_type), strict=True):
+            row[waits] = number
         self.states.elapsed[waits] = 0
 
     def _waits(self) -> Any:

@@ -3,10 +3,10 @@
 One thread runs one environment: row r of environment i stands at `r * num_envs + i`, so that the
 32 threads of a warp read 32 neighbours.
 
-A lane is one environment, its steps a `LaneStep` each. The steps of its episode so far, `elapsed`,
-are `PENDING` where the episode has ended and the environment waits for its reset. Of a `Structure`,
-`action_size` are the numbers of an action, 0 where that is a choice of `num_actions`, and
-`observation_rows` those of an observation; `rows` of a compiled lane are the numbers of a state.
+A lane is one environment, its steps a `DeviceStep` each. Episodes are counted as on the CPU, by the
+function of `rlcpu.envs.engine.episode`. Of a `Structure`, `action_size` are the numbers of an
+action, 0 where that is a choice of `num_actions`, and `observation_rows` those of an observation;
+`rows` of a compiled lane are the numbers of a state.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import cuda
-from rlcpu.envs.engine.episode import PENDING
-from rlcpu.envs.engine.lane import LaneStep, compile_lane
+from rlcpu.envs.engine.episode import PENDING, SIZE, Episode, begin_of, make_step_episode
+from rlcpu.envs.engine.lane import compile_lane
 from rlcpu.envs.engine.structure import Structure
 from rlcpu.kernels.compiler.compile import define, source_of_tuple
 from rlcpu.kernels.machine.random import GOLDEN, mix
@@ -31,7 +31,7 @@ u32 = np.uint32
 class DeviceStates(NamedTuple):
     """N environments between two steps."""
 
-    rows: Any  # ((state_size + 1) * N,): rows of the states, then the return so far
+    rows: Any  # ((state_size + SIZE) * N,): rows of the states, then of the running `Episode`s
     elapsed: Any  # (N,) uint32, steps of the running episode, or `PENDING`
 
 
@@ -61,36 +61,34 @@ def write(count: int, dtype: type) -> Callable[..., Any]:
     return define(f"def write(array, begin, stride, values):{lines}", real=dtype)
 
 
+class DeviceStep(NamedTuple):
+    """Results of one step of one environment, which may have started a new episode."""
+
+    reached: Any  # the state to which the step led, before a new episode
+    next_state: Any  # with which the environment goes on: `reached`, or that of a new episode
+    end: Any  # an `EpisodeStep`
+
+
 @functools.cache
-def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[..., LaneStep]:
-    """Return `(state, elapsed, total, action, bits, params, limit) -> LaneStep`: one step.
+def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[..., DeviceStep]:
+    """Return `(state, elapsed, episode, action, bits, params, limit) -> DeviceStep`: one step.
 
     It resets the environment where the autoreset mode says so: in the step that ends an episode
     with `same_step`, else in the next one. As `rlcpu.envs.engine.lane.make_step_lane`, with state,
-    steps so far and return so far in registers, and a branch where an episode ends: a warp without
-    ends draws no new state. `bits` are two random words.
+    steps so far and `Episode` in registers, and a branch where an episode ends: a warp without ends
+    draws no new state. `bits` are two random words. Parameters do not vary on the device.
     """
-    lane = compile_lane(env, dtype)
+    lane, step_episode = compile_lane(env, dtype), make_step_episode(dtype, same_step)
     advance, reset = lane.step, lane.reset
-    real, nothing, one, pending = dtype, dtype(0), u32(1), u32(PENDING)
 
-    def step_lane(state, elapsed, total, action, bits, params, limit):
+    def step_lane(state, elapsed, episode, action, bits, params, limit):
         """Step one environment, and reset it where that is due."""
-        waits = False if same_step else elapsed == pending  # this step is its reset
-        reached, reward, failed, cut = advance(state, action, params, bits[0], bits[1])
-        reward = nothing if waits else real(reward)
-        total = total + reward
-        elapsed = u32(elapsed + one)  # of `PENDING` 0
-        terminated = failed and not waits
-        truncated = elapsed >= limit or (cut and not waits)
-        begins_anew = (terminated or truncated) if same_step else waits
+        reached, reward, ends, cuts = advance(state, action, params, bits[0], bits[1])
+        end = step_episode(episode, elapsed, reward, ends, cuts, limit)
         next_state = reached
-        if begins_anew:
+        if end.begins:
             next_state = reset(params, bits[0], bits[1])
-        # Parameters, of this step and of the next one, do not vary on the device.
-        return LaneStep(
-            reached, next_state, reward, terminated, truncated, total, elapsed, params, params
-        )  # fmt: skip
+        return DeviceStep(reached, next_state, end)
 
     return step_lane
 
@@ -110,10 +108,9 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
     lane, step_lane = compile_lane(env, dtype), make_step_lane(env, dtype, same_step)
     unpack, observe, size = lane.unpack_params, lane.observe, lane.rows
     load, store = read(size, dtype), write(size, dtype)
+    load_episode, store_episode = read(SIZE, dtype), write(SIZE, dtype)
     put = write(env.observation_rows, np.float32)
-    take_action = _make_take_action(env, dtype)
-    nothing, pending = dtype(0), u32(PENDING)
-    elapsed_at_end = u32(0) if same_step else pending
+    take_action, pending = _make_take_action(env, dtype), u32(PENDING)
 
     @kernel(exact=dtype is np.float64)
     def step(before, words, actions, numbers, counter, limit, after, out):
@@ -129,16 +126,18 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
         if disabled if waits else is_bad:
             out.fault[0] = 1
         params, bits = unpack(numbers), mix(words[i], words[n + i], u32(counter))
-        state, total = load(before.rows, i, n), before.rows[size * n + i]
-        end = step_lane(state, elapsed, total, action, bits, params, u32(limit))
-        is_done = end.terminated or end.truncated
-        begins_anew = is_done if same_step else waits
-        store(after.rows, i, n, end.next_state)
-        after.rows[size * n + i] = nothing if begins_anew else end.total
-        after.elapsed[i] = elapsed_at_end if is_done else end.elapsed
-        put(out.observations, i, n, observe(end.next_state, params))
+        state, episode = (
+            load(before.rows, i, n),
+            Episode(*load_episode(before.rows, size * n + i, n)),
+        )
+        step = step_lane(state, elapsed, episode, action, bits, params, u32(limit))
+        end = step.end
+        store(after.rows, i, n, step.next_state)
+        store_episode(after.rows, size * n + i, n, end.next_episode)
+        after.elapsed[i] = end.next_elapsed
+        put(out.observations, i, n, observe(step.next_state, params))
         if same_step:
-            put(out.finals, i, n, observe(end.reached, params))
+            put(out.finals, i, n, observe(step.reached, params))
         out.rewards[i] = end.reward
         out.flags[i] = end.terminated
         out.flags[n + i] = end.truncated
@@ -174,7 +173,8 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
     """
     lane = compile_lane(env, dtype)
     unpack, reset, size = lane.unpack_params, lane.reset, lane.rows
-    store, nothing, zero = write(size, dtype), dtype(0), u32(0)
+    store, store_episode = write(size, dtype), write(SIZE, dtype)
+    begin, zero = begin_of(dtype), u32(0)
 
     @kernel(exact=dtype is np.float64)
     def reset_batch(states, words, mask, numbers, counter):
@@ -184,7 +184,7 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
             if mask[i]:
                 bits = mix(words[i], words[n + i], u32(counter))
                 store(states.rows, i, n, reset(unpack(numbers), bits[0], bits[1]))
-                states.rows[size * n + i] = nothing
+                store_episode(states.rows, size * n + i, n, begin)
                 states.elapsed[i] = zero
             else:  # `mix` adds counter * GOLDEN to this word
                 words[i] = u32(words[i] - GOLDEN)

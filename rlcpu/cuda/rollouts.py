@@ -20,6 +20,7 @@ from rlcpu.cuda.envs import DeviceStates, make_step_lane, read, write
 from rlcpu.cuda.networks import DeviceDecide, NetworkFacts, make_decide
 from rlcpu.envs.acting.choices import make_to_env_action
 from rlcpu.envs.contract.policies import PolicyCode
+from rlcpu.envs.engine.episode import SIZE, Episode
 from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.lane import compile_lane
 from rlcpu.envs.engine.structure import Structure
@@ -73,11 +74,13 @@ class RolloutSettings(NamedTuple):
 class Recorder(NamedTuple):
     """Functions of what a rollout keeps, which its loop inlines.
 
-    `at` is step * N + environment, `chosen` (action, log_prob, value), `end` a `LaneStep`, `sums`
-    the sums of the environment so far, and `offset` is 0, see `rlcpu.cuda.networks.make_forward`.
+    `at` is step * N + environment, `chosen` (action, log_prob, value), `step` a `DeviceStep`,
+    `sums` the sums of the environment so far, and `offset` is 0, see
+    `rlcpu.cuda.networks.make_forward`.
     """
 
-    record_step: Callable[..., Any]  # (out, sums, at, chosen, end, weights, offset) -> sums
+    #: (out, sums, at, chosen, step, params, weights, offset) -> sums
+    record_step: Callable[..., Any]
     finish: Callable[..., Any]  # (out, sums, i, observation, weights, offset), in the end
 
 
@@ -95,8 +98,9 @@ def rollout_kernel(
     record_step, finish = _record(env, dtype, decide) if records else _add_up()
     width, put_observation = env.observation_rows, write(env.observation_rows, np.float32)
     unpack, observe, choose = lane.unpack_params, lane.observe, decide.choose
-    size, real, nothing, zero, two = lane.rows, dtype, dtype(0), u32(0), u64(2)
+    size, nothing, zero, two = lane.rows, dtype(0), u32(0), u64(2)
     load, store, no_sums = read(size, dtype), write(size, dtype), (nothing, nothing, zero, zero)
+    load_episode, store_episode = read(SIZE, dtype), write(SIZE, dtype)
     num_weights, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
     aligns = not SIMULATED  # which the simulator cannot
 
@@ -117,7 +121,8 @@ def rollout_kernel(
             cuda.syncthreads()
         if i < n:
             low, high, elapsed = words[i], words[n + i], states.elapsed[i]
-            state, total = load(states.rows, i, n), states.rows[size * n + i]
+            state = load(states.rows, i, n)
+            episode = Episode(*load_episode(states.rows, size * n + i, n))
             for k in range(num_steps):
                 # Offsets are 0: the compiler knows but that they are multiples of four, and change.
                 offset = u64(runtime_zero * k) << two
@@ -128,14 +133,13 @@ def rollout_kernel(
                 chosen = choose(observation, policy, offset, greedy, bits)
                 params = unpack(numbers)  # every step: registers are worth more than these loads
                 action = to_env_action(chosen[0], bounds)
-                end = step_lane(state, elapsed, total, action, bits, params, u32(limit))
-                state, total, elapsed = end.next_state, end.total, end.elapsed
-                value_offset = u64(runtime_zero * elapsed) << two
-                sums = record_step(out, sums, at, chosen, end, policy, value_offset)
-                if end.terminated or end.truncated:
-                    total, elapsed = nothing, zero
+                step = step_lane(state, elapsed, episode, action, bits, params, u32(limit))
+                value_offset = u64(runtime_zero * step.end.elapsed) << two
+                sums = record_step(out, sums, at, chosen, step, params, policy, value_offset)
+                state, episode = step.next_state, step.end.next_episode
+                elapsed = step.end.next_elapsed
             store(states.rows, i, n, state)
-            states.rows[size * n + i] = real(total)
+            store_episode(states.rows, size * n + i, n, episode)
             states.elapsed[i] = elapsed
             observation = observe(state, unpack(numbers))
             finish(out, sums, i, observation, policy, u64(runtime_zero) << two)
@@ -155,23 +159,24 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
     zero, width, action_size = np.float32(0), env.observation_rows, env.action_size
     observe, has_value = compile_lane(env, dtype).observe, decide.evaluate is not None
     evaluate: Any = decide.evaluate
-    put_observation = write(width, np.float32)
+    put_observation, put_episode = write(width, np.float32), write(SIZE, dtype)
     put_action = write(max(action_size, 1), np.float32)
 
-    def record_step(out, sums, at, chosen, end, weights, offset):
+    def record_step(out, sums, at, chosen, step, params, weights, offset):
         """Record a step, with its end if the episode ends; returns the sums as they are."""
-        action, log_prob, value = chosen
+        (action, log_prob, value), end, num_all = chosen, step.end, out.rewards.shape[0]
         if action_size:
             put_action(out.actions, at * action_size, 1, action)
         else:
             out.actions[at] = action
         out.log_probs[at], out.values[at], out.rewards[at] = log_prob, value, end.reward
-        out.flags[at], out.flags[out.rewards.shape[0] + at] = end.terminated, end.truncated
+        out.flags[at], out.flags[num_all + at] = end.terminated, end.truncated
         cut = zero
         if end.terminated or end.truncated:
-            last = observe(end.reached, end.params)
+            last = observe(step.reached, params)
             put_observation(out.finals, at * width, 1, last)
-            out.totals[at], out.lengths[at] = end.total, end.elapsed
+            put_episode(out.totals, at, num_all, end.episode)
+            out.lengths[at] = end.elapsed
             if has_value and not end.terminated:
                 cut = evaluate(last, weights, offset)
         out.final_values[at] = cut
@@ -189,12 +194,12 @@ def _add_up() -> Recorder:
     """Make the functions for `simulate`: they add up returns, squares, episodes and steps."""
     one = u32(1)
 
-    def record_step(out, sums, at, chosen, end, weights, offset):
+    def record_step(out, sums, at, chosen, step, params, weights, offset):
         """Return the sums with those of a step; they change where the episode ends."""
-        total, squares, episodes, steps = sums
+        (total, squares, episodes, steps), end = sums, step.end
         if end.terminated or end.truncated:
-            total += end.total
-            squares += end.total * end.total
+            total += end.episode.total
+            squares += end.episode.total * end.episode.total
             episodes = u32(episodes + one)
             steps = u32(steps + end.elapsed)
         return total, squares, episodes, steps
