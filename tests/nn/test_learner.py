@@ -92,6 +92,79 @@ def test_settings_are_read_anew_by_each_update() -> None:
         assert report["fit"] == pytest.approx(expected, rel=1e-5)
 
 
+def squared(value: float, target: float) -> float:
+    return (value - target) ** 2
+
+
+def novelty(batch: Any, nets: Any, settings: Any) -> Any:
+    """Random network distillation: the target is fixed, and so are the moments of its input."""
+    x = (batch.x - nn.hold(nets.mean)) / nn.hold(nets.deviation)
+    error = nn.sum(nn.each(squared, nets.predictor(x), nn.hold(nets.fixed(x))))
+    return nn.mean(error), {"novelty": error}
+
+
+@pytest.mark.parametrize("learns", [None, ("predictor",)])
+def test_what_no_update_learns_is_read_and_stays(learns: Any) -> None:
+    def make() -> Any:
+        networks = {
+            "predictor": nn.Network((3, 16, 2), "relu", seed=1),
+            "fixed": nn.Network((3, 16, 2), "relu", seed=2),
+            "mean": np.zeros(3, np.float32),
+            "deviation": np.ones(3, np.float32),
+        }
+        updates = novelty if learns is None else [nn.Update(novelty, learns)]
+        return networks, nn.Learner(networks, updates, columns={"x": 3}, per_sample=("novelty",))
+
+    (networks, learner), (_, other) = make(), make()
+    assert learner.updates[0].learns == ("predictor",)
+    fixed, predictor = (networks[name].parameters.copy() for name in ("fixed", "predictor"))
+    x = make_batch()["x"]
+    steps: Any = {"learning_rate": 1e-2, "epochs": 20, "weight_decay": 0.1}
+    for _ in range(2):
+        report = learner.update({"x": x}, **steps)
+    assert (networks["predictor"].parameters != predictor).all()
+    np.testing.assert_array_equal(networks["fixed"].parameters, fixed)
+    learner.value_of("mean")[...] = [0.5, -0.5, 0.0]  # as an agent writes running moments
+    learner.value_of("deviation")[...] = 2.0
+    _, numbers = learner.losses({"x": x})
+    shifted = (x - np.array([0.5, -0.5, 0.0], np.float32)) / 2.0
+    difference = networks["predictor"].outputs(shifted) - networks["fixed"].outputs(shifted)
+    np.testing.assert_allclose(
+        numbers["novelty"], (difference**2).sum(axis=1), rtol=1e-4, atol=1e-6
+    )
+    for name, array in learner.state().items():  # what a file holds
+        other.state()[name][...] = array
+    expected = learner.update({"x": x}, **steps)
+    assert other.update({"x": x}, **steps) == expected
+    assert expected["novelty"] != report["novelty"]
+    np.testing.assert_array_equal(networks["mean"], [0.5, -0.5, 0.0])
+    np.testing.assert_array_equal(learner.learnt.parameters, other.learnt.parameters)
+
+
+def test_settings_may_not_change_what_is_learnt() -> None:
+    def algorithm(batch: Any, nets: Any, settings: Any) -> Any:
+        value = nets.f(batch.x) + (nets.shift if settings.is_shifted else 0.0)
+        return nn.mean(nn.each(squared, value, batch.target)), {}
+
+    shift = {"shift": np.zeros(1, np.float32)}
+    learner = make_learner(algorithm, arrays=shift, settings={"is_shifted": False})
+    assert learner.updates[0].learns == ("f",)
+    with pytest.raises(ValueError, match=r"learns f, shift with these: .* depends on f, as"):
+        learner.update(make_batch(), learning_rate=0.0, settings={"is_shifted": True})
+
+
+def test_an_array_that_is_a_setting_is_read_anew() -> None:
+    def algorithm(batch: Any, nets: Any, settings: Any) -> Any:
+        return nn.mean(nets.f(batch.x * settings.scale)), {"x": nn.sum(batch.x * settings.scale)}
+
+    scale, batch = np.array([1.0, 2.0, 3.0]), make_batch()
+    learner = make_learner(algorithm, settings={"scale": scale})
+    for _ in range(2):
+        report = learner.update(batch, learning_rate=0.0, settings={"scale": scale})
+        assert report["x"] == pytest.approx((batch["x"] @ scale).mean(), rel=1e-4)
+        scale *= -2.0
+
+
 def test_a_setting_may_make_the_algorithm_longer() -> None:
     """Memory is that of the algorithm as it is traced now: more numbers of a sample, statistics."""
 

@@ -52,7 +52,8 @@ class Update(NamedTuple):
 
     Attributes:
         function: (batch, nets, settings) -> (mean, statistics), see `rlcpu.nn.tape.tracing`.
-        learns: names of the networks and arrays that it changes; None for all.
+        learns: names of the networks and arrays that it changes; None for all that its loss depends
+            on.
         every: minibatches from one of its gradient steps to the next; 1 of the first update.
     """
 
@@ -66,9 +67,11 @@ class Learner:
 
     Args:
         networks: what is learnt, by name; and float32 arrays that belong to no network, such as the
-            logarithms of standard deviations. Each call of `update` overwrites them.
-        algorithm: a function (batch, nets, settings) -> (mean, statistics) that learns all of them,
-            or `Update`s, which follow each other on each minibatch.
+            logarithms of standard deviations. Each call of `update` overwrites them. What no update
+            learns, such as a fixed network, or running moments that you write to `value_of(name)`,
+            stays as it is, and is read and saved with the rest.
+        algorithm: a function (batch, nets, settings) -> (mean, statistics) that learns all that its
+            mean depends on, or `Update`s, which follow each other on each minibatch.
         columns: of a batch: the width, numbers of a sample, by name.
         targets: names of copies that follow networks slowly: {"target": "online"}.
         settings: that the algorithm reads, by name; where one that is no float changes, the
@@ -138,16 +141,14 @@ class Learner:
         dtype: type = np.float32,
     ) -> None:
         self.targets = dict(targets or {})
-        self.columns, self.settings = dict(columns), dict(settings or {})
+        self.columns, self.settings = dict(columns), _kept(settings or {})
         self._sources = {name: x for name, x in networks.items() if isinstance(x, Network)}
         if any(network.state_size for network in self._sources.values()):
             self.columns.setdefault(STARTS, 1)
         self.arrays = {name: x for name, x in networks.items() if name not in self._sources}
         updates = [Update(algorithm)] if callable(algorithm) else algorithm
-        everything = tuple(networks)
-        self.updates = [
-            each._replace(learns=everything) if each.learns is None else each for each in updates
-        ]
+        self.updates = list(updates)
+        self._learns = [each.learns for each in updates]  # as they were given
         if self.updates and self.updates[0].every != 1:
             raise ValueError(
                 f"every={self.updates[0].every!r} of the first update: expected 1, as its gradient "
@@ -155,14 +156,17 @@ class Learner:
             )
         for each in self.updates:
             check_count("every", each.every)
-        learns = [each.learns or () for each in self.updates]
+        learns = [tuple(networks) if names is None else names for names in self._learns]
         flat.check_names(self._sources, self.arrays, self.targets, learns)
         copies = {name: _copy_of(self._sources[source]) for name, source in self.targets.items()}
         named = {**self._sources, **copies}
         self.names, self.networks, self.dtype = list(named), list(named.values()), dtype
         self._per_sample_names = tuple(per_sample)
         self.per_sample: dict[str, Array] = {}
-        self.layout, self._places = flat.lay_out(named, self.arrays, self.targets, learns)
+        _, self._places = flat.lay_out(named, self.arrays, self.targets, learns)
+        learns = self._trace(self.settings)
+        self.updates = [x._replace(learns=y) for x, y in zip(self.updates, learns, strict=True)]
+        self.layout, _ = flat.lay_out(named, self.arrays, self.targets, learns)
         self.learnt = flat.make_learnt(self.layout, dtype)
         self._tables = [plan.table.copy() for plan in self._plans]  # `_link` writes addresses
         self.counters = np.zeros(2, np.int64)
@@ -172,7 +176,6 @@ class Learner:
         self.num_workers = num_threads or default_num_threads()
         self.helpers, self._updates_alone = Helpers(), 0
         self.read_networks()
-        self._trace(self.settings)
 
     # ------------------------------------------------------------ what is learnt
 
@@ -225,11 +228,12 @@ class Learner:
 
     # ------------------------------------------------------------ the tape
 
-    def _trace(self, settings: Mapping[str, Any]) -> None:
+    def _trace(self, settings: Mapping[str, Any]) -> list[tuple[str, ...]]:
         """Trace the algorithm with settings; those that are no floats become constants.
 
         It sets `tape` and what follows from it: `_program` (instructions and numbers for kernels)
-        and `_columns` (checks and reads a batch). All of them stay if it raises.
+        and `_columns` (checks and reads a batch). All of them stay if it raises. It returns what
+        each update learns.
 
         Raises:
             TypeError, ValueError: the algorithm cannot be traced.
@@ -245,8 +249,19 @@ class Learner:
             for name, network in zip(self.names, self.networks, strict=True)
         }
         tape = Tape(self.columns, sizes, self._places)
-        for each in self.updates:
-            tape.trace(each.function, each.learns or (), settings, self._per_sample_names)
+        everything, learns = (*self._sources, *self.arrays), []
+        for each, names in zip(self.updates, self._learns, strict=True):
+            is_named = names is not None
+            wanted = names if names is not None else everything
+            learnt = tape.trace(
+                each.function, wanted, settings, self._per_sample_names, needs_all=is_named
+            )
+            if each.learns is not None and set(learnt) != set(each.learns):
+                raise ValueError(
+                    f"settings: {each.function.__name__} learns {', '.join(learnt)} with these: "
+                    f"expected a loss that depends on {', '.join(each.learns)}, as before"
+                )
+            learns.append(learnt)
         for name in self._per_sample_names:
             if name not in tape.per_sample:
                 raise ValueError(
@@ -259,6 +274,7 @@ class Learner:
         program = program_of(tape, self.dtype)  # the last that may raise
         self.tape, self._program, self._columns = tape, program, columns
         self._is_linked = False  # `_link` has to write addresses to the new program
+        return learns
 
     @property
     def _plans(self) -> list[NetworkPlan]:
@@ -269,7 +285,7 @@ class Learner:
 
         If that raises, no setting is taken: a later call with these settings traces again.
         """
-        is_changed, settings = False, settings or {}
+        is_changed, settings = False, _kept(settings or {})
         for name, value in settings.items():
             if name not in self.settings:
                 raise ValueError(f"settings: {name!r} is none of {', '.join(self.settings)}")
@@ -595,6 +611,12 @@ class Learner:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._pairs = self._pair_arrays()
+
+
+def _kept(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with copies of arrays, so that one that changes in place is noticed."""
+    arrays = {name: x.copy() for name, x in settings.items() if isinstance(x, np.ndarray)}
+    return {**settings, **arrays}
 
 
 def _copy_of(network: Network) -> Network:

@@ -95,7 +95,8 @@ class Tape:
         learns: Sequence[str],
         settings: Mapping[str, Any],
         per_sample: Sequence[str] = (),
-    ) -> None:
+        needs_all: bool = True,
+    ) -> tuple[str, ...]:
         """Append the instructions of one update.
 
         Args:
@@ -103,6 +104,10 @@ class Tape:
             learns: names of the networks and arrays that it changes.
             settings: values by name.
             per_sample: names of statistics that are to be written for each sample, if it has them.
+            needs_all: whether the loss has to depend on all that it learns.
+
+        Returns:
+            The names among `learns` on which the loss depends.
 
         Raises:
             TypeError, ValueError: what the function does cannot be learnt; names its line.
@@ -125,12 +130,14 @@ class Tape:
         self._write_results(function, loss, statistics, per_sample)
         self._drop_unneeded_slopes(first)
         self._place_units(first)
-        unused = self.learns - self._learnt_names(first)
-        if unused:
+        learnt = self._learnt_names(first)
+        if needs_all and self.learns - learnt:
+            unused = self.learns - learnt
             raise ValueError(
                 f"{_name_of(function)} is to learn {', '.join(sorted(unused))}: its loss does not "
                 "depend on it"
             )
+        return tuple(name for name in learns if name in learnt)
 
     def _stand_ins(self, settings: Mapping[str, Any]) -> tuple[Names, Names, Names]:
         """Return what an algorithm is called with: stand-ins for batch, networks and settings."""
