@@ -177,7 +177,7 @@ def go_back_gru(step, work, t, state, slopes):
 
 def finish_gru(step, work):
     """Add gradients of the weights of states, and of biases; see `kind_of_cell`."""
-    add_gradients(step, work, products_of(step, work), True)
+    add_gradients(step, work, products_of(step, work), has_biases=True)
 
 
 # ---------------------------------------------------------------- long short-term memory
@@ -243,7 +243,8 @@ def go_back_lstm(step, work, t, state, slopes):
 
 def finish_lstm(step, work):
     """Add gradients of the weights of states; see `kind_of_cell`."""
-    add_gradients(step, work, inputs_of(step, work), False)  # in the place of the inputs
+    # The cells have left the slopes of products in the place of the inputs.
+    add_gradients(step, work, inputs_of(step, work), has_biases=False)
 
 
 # ---------------------------------------------------------------- kinds and layers

@@ -41,7 +41,7 @@ def apply(chunk: Any, instruction: Any) -> None:
     units = units_of(chunk, application)
     for k in range(application.inputs):
         gather(chunk, program.inputs[application.first + k], network, units)
-    run_forward(chunk, instruction.out, application, network, units, False)
+    run_forward(chunk, instruction.out, application, network, units, is_summed=False)
 
 
 def apply_to_ones(chunk: Any, instruction: Any) -> None:
@@ -54,7 +54,7 @@ def apply_to_ones(chunk: Any, instruction: Any) -> None:
     for i in range(count):
         sample = chunk.samples[i]
         sum_ones(units, network, count, i, (starts[sample], starts[sample + 1]), columns)
-    run_forward(chunk, instruction.out, application, network, units, True)
+    run_forward(chunk, instruction.out, application, network, units, is_summed=True)
 
 
 def units_of(chunk: Any, application: Any) -> Any:
@@ -71,11 +71,8 @@ def gather(chunk: Any, operand: Any, network: Any, units: Any) -> None:
 
     Numbers of a column are scaled if it has a mean.
     """
-    place, batch, samples = (
-        read_place(network.inputs[operand.input]),
-        chunk.frame.batch,
-        chunk.samples,
-    )
+    batch, samples = chunk.frame.batch, chunk.samples
+    place = read_place(network.inputs[operand.input])
     count, begin, width = samples.size, operand.begin, place.width
     inputs = part(units, place.offset * count, width * count)
     if begin == 0:  # the first operand of the input, which clears the padding
@@ -84,7 +81,8 @@ def gather(chunk: Any, operand: Any, network: Any, units: Any) -> None:
         for j in range(operand.width):
             to_units(inputs, width, begin + j, chunk.rows[operand.source + j])
         return
-    column, size = batch.columns[operand.source], operand.width
+    column = batch.columns[operand.source]
+    size = column.width
     values = floats_at(column.values, batch.size * size)
     for i in range(count):
         copy(part(inputs, i * width + begin, size), part(values, samples[i] * size, size))
@@ -151,7 +149,7 @@ def through_network(chunk: Any, instruction: Any) -> None:
     program, count = chunk.frame.program, chunk.samples.size
     application = program.applications[instruction.index]
     network, units = worker_network_of(chunk, application), units_of(chunk, application)
-    run_backward(chunk, instruction.out, application, network, units, False)
+    run_backward(chunk, instruction.out, application, network, units, is_summed=False)
     if application.by_inputs == 0:
         return
     for k in range(application.inputs):
@@ -171,7 +169,7 @@ def through_network_of_ones(chunk: Any, instruction: Any) -> None:
     program, count = chunk.frame.program, chunk.samples.size
     application = program.applications[instruction.index]
     network, units = worker_network_of(chunk, application), units_of(chunk, application)
-    run_backward(chunk, instruction.out, application, network, units, True)
+    run_backward(chunk, instruction.out, application, network, units, is_summed=True)
     if application.by_parameters != 0:
         gradients = gradients_of(chunk, application)
         starts, columns = ones_of(chunk, program.inputs[application.first])
