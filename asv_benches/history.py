@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,11 @@ def page(results: Path = RESULTS, commits: Path = FOLDER / "history.txt") -> str
         runs.sort(key=lambda run: position(run["commit_hash"], order, run["date"]))
         rows = [row for name in names(runs) if (row := line_of(name, runs))]
         if rows:
-            head = ["| Job | First | Newest | Course |", "| --- | ---: | ---: | --- |"]
-            parts += [f"## {machine.name}", "\n".join([*head, *rows])]
+            last = max(run["date"] for run in runs) / 1000  # asv's are in milliseconds
+            day = datetime.fromtimestamp(last, UTC).date()
+            head = ["| Job | First | Last | Course |", "| --- | ---: | ---: | --- |"]
+            about = f"The last commit that was measured here is of {day}."
+            parts += [f"## {machine.name}", about, "\n".join([*head, *rows])]
     told = [
         f"{number}. `{commit}` {text}" for number, (commit, text) in enumerate(subjects.items(), 1)
     ]

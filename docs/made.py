@@ -45,9 +45,10 @@ def overview(entries: list[Entry]) -> str:
             parts += [f"## {family}", '<div class="grid cards films" markdown>']
         name = slug(entry.id)
         observation = re.split(r" in | within |,", entry.observation)[0]
+        shown = re.sub("(?<=[a-z/])(?=[A-Z])", "<wbr>", entry.id)  # where a long name may break
         film = f"[![]({FILMS}/{name}.gif){{ loading=lazy }}](catalogue/{name}.md)\n    "
         parts.append(
-            f"-   {film if has_film(entry) else ''}[**{entry.id}**](catalogue/{name}.md)\n\n"
+            f"-   {film if has_film(entry) else ''}[**{shown}**](catalogue/{name}.md)\n\n"
             f"    {entry.title}\n\n    {observation} · {entry.action.partition(' in ')[0]}\n"
         )
     return "\n\n".join([*parts, "</div>"])

@@ -106,6 +106,9 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert [name for name in sorted(public()) if f'id="{name}"' not in pages] == []
     assert "usage: rlcpu train" in (tmp_path / "command_line" / "index.html").read_text("utf-8")
     assert "SumTree.update of" in (tmp_path / "figures" / "index.html").read_text("utf-8")
+    assert "The last commit that was measured here is of 20" in (
+        tmp_path / "history" / "index.html"
+    ).read_text("utf-8")
     report = (tmp_path / "report.html").read_text("utf-8")
     agents = {env_id for env_id, _ in study.grouped(study.load(study.PATH))}
     # The README's three pictures, nine more, and one of each environment that was learnt.

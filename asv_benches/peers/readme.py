@@ -216,7 +216,7 @@ document.querySelector("input.figures").addEventListener("input", function (even
 
 
 def appendix(tables: Mapping[str, Any]) -> str:
-    """All rows as HTML in three tables, each with its machine, and a field that filters them."""
+    """All rows as HTML, a table for each kind of row and machine, and a field that filters them."""
     parts = [FIELD]
     for kind, (title, meaning) in KINDS.items():
         rows = [
@@ -225,24 +225,22 @@ def appendix(tables: Mapping[str, Any]) -> str:
             for row in tables.get(name, {"rows": []})["rows"]
             if row["kind"] == kind and row["ratio"] is not None
         ]
-        body = "\n".join(map(html_row, rows))
-        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
-        parts += [
-            f"## {title}",
-            meaning,
-            f'<div class="figures" style="overflow-x: auto">{table}</div>',
-        ]
+        parts += [f"## {title}", meaning]
+        for place in machines(rows):
+            body = "\n".join(html_row(row) for row in rows if row.get("machine", "") == place)
+            head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+            table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+            parts += [f"### {title}: {place}", f'<div class="figures">{table}</div>']
     return "\n\n".join([*parts, measured_on(tables), FILTER, ""])
 
 
-COLUMNS = ("What", "Against", "Ratio", "rlcpu", "Other", "Where and when")
+COLUMNS = ("What", "Against", "Ratio", "rlcpu", "Other", "When")
 
 
 def html_row(row: Mapping[str, Any]) -> str:
     """A row of the page of all rows."""
-    place = f"{short_place(row).partition(',')[0]}, {row['measured'][:10]}"
-    return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in (*told(row), place))}</tr>"
+    shown = (*told(row), row["measured"][:10])
+    return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in shown)}</tr>"
 
 
 def measured_on(tables: Mapping[str, Any], names: tuple[str, ...] = ()) -> str:
