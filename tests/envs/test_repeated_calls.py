@@ -148,6 +148,23 @@ def test_a_policy_without_a_version_of_its_own_is_asked_every_time() -> None:
     assert policy.times == 3
 
 
+def test_policies_take_turns() -> None:
+    """The environments are handed to kernels once for all policies, each policy by itself."""
+    (env, first), (twin, _) = make("CartPole-v1 tanh"), make("CartPole-v1 tanh")
+    second = copy.deepcopy(first)
+    second.parameters[...] *= np.float32(-1.0)
+    for policy in (first, second, first, second):
+        runner = env.engine.last_runner
+        assert_collects_alike(env, policy, twin, copy.deepcopy(policy), None)
+        if runner is not None:  # a runner that another policy has followed still has its own
+            again = copy.deepcopy(env)
+            rollout = rlcpu.collect(again, runner.policy, STEPS)
+            alone = Rollout(env.engine.form, STEPS)
+            runner.collect(alone)
+            np.testing.assert_array_equal(alone.actions, rollout.actions)
+            rlcpu.collect(twin, copy.deepcopy(runner.policy), STEPS)
+
+
 def test_values_are_those_of_the_policy_that_acted() -> None:
     """They are computed when asked for; the policy may have been trained by then."""
     (env, policy), (twin, same) = make("CartPole-v1 shared"), make("CartPole-v1 shared")
