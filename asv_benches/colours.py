@@ -15,6 +15,8 @@ ALGORITHMS = {
     "sac": (VERMILION, "-"),
     "td3": (PURPLE, "--"),
     "ddpg": (SKY, ":"),
+    "qrdqn": (PURPLE, "-."),
+    "tqc": (BLUE, ":"),
 }
 #: Colour, and words by which a contender of the library is known.
 LIBRARIES = {

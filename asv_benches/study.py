@@ -46,11 +46,11 @@ MINATAR = ("Breakout", "Asterix", "Freeway", "Seaquest", "SpaceInvaders")
 #: those of rl-baselines3-zoo's page on trained agents, of one run each: the landers' are of the
 #: versions -v2, HalfCheetah's of -v3 and of a million steps.
 PAIRS: dict[str, dict[str, float | None]] = {
-    "CartPole-v1": {"ppo": 500.0, "dqn": 500.0, "pqn": None},
-    "Acrobot-v1": {"ppo": -73.5, "dqn": -76.6},
-    "MountainCar-v0": {"ppo": -110.4, "dqn": -100.8},
+    "CartPole-v1": {"ppo": 500.0, "dqn": 500.0, "qrdqn": 500.0, "pqn": None},
+    "Acrobot-v1": {"ppo": -73.5, "dqn": -76.6, "qrdqn": -69.0},
+    "MountainCar-v0": {"ppo": -110.4, "dqn": -100.8, "qrdqn": -106.0},
     "MountainCarContinuous-v0": {"ppo": 88.3},
-    "Pendulum-v1": {"ppo": -172.2, "sac": -157.0, "td3": -151.9},
+    "Pendulum-v1": {"ppo": -172.2, "sac": -157.0, "tqc": -151.0, "td3": -151.9},
     "CartPoleNoVel-v1": {"ppo": 500.0},
     "MountainCarContinuousNoVel-v0": {"ppo": 91.5},
     "PendulumNoVel-v1": {"ppo": -218.0},

@@ -19,7 +19,7 @@ from asv_benches.colours import ALGORITHMS  # noqa: E402
 from rlcpu import catalogue  # noqa: E402
 from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
 from rlcpu.envs import find  # noqa: E402
-from rlcpu.train import bc, critics, dqn, ppo, pqn, sac, td3  # noqa: E402
+from rlcpu.train import bc, critics, dqn, ppo, pqn, qrdqn, sac, td3, tqc  # noqa: E402
 
 FILMS = "pictures"
 #: Text and background of pictures, on light and on dark pages.
@@ -230,7 +230,9 @@ EQUATIONS = {
     "pqn": (pqn.squared_error, pqn.pqn),
     "bc": (bc.distance, bc.cloning),
     "dqn": (dqn.bootstrap, dqn.huber, dqn.dqn),
-    "sac": (sac.draw, sac.sample, sac.critic, sac.actor_and_temperature),
+    "qrdqn": (qrdqn.midpoints, qrdqn.quantile_huber, qrdqn.qrdqn, qrdqn.loss_of),
+    "tqc": (tqc.critic, tqc.actor_and_temperature),
+    "sac": (sac.draw, sac.sample, sac.critic, sac.actor_and_temperature, sac.policy_loss),
     "td3": (td3.squashed, td3.smoothed, td3.critic, td3.actor),
     "critics": (
         critics.soft_bootstrap,

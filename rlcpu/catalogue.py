@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
+from rlcpu.algorithms import NAMES as NAMES_OF_ALGORITHMS
+from rlcpu.algorithms import TABLE, taking
 from rlcpu.envs.contract.dynamics import Dynamics, identity
 from rlcpu.envs.contract.names import find
 from rlcpu.envs.registration import registered
-from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
+from rlcpu.train.settings.algorithms import algorithm as class_of
 from rlcpu.train.settings.tuned import (
     REPLAY_STEPS,
     USUAL_STEPS,
@@ -30,9 +32,7 @@ from rlcpu.train.settings.tuned import (
     steps_of,
 )
 
-AGENTS: dict[str, Any] = {
-    agent.__name__.lower(): agent for agent in (PPO, PQN, DQN, SAC, TD3, DDPG)
-}
+AGENTS: dict[str, Any] = {name: class_of(name) for name in NAMES_OF_ALGORITHMS}
 
 
 class Chapter(NamedTuple):
@@ -297,24 +297,24 @@ def bounds_in_words(space: Box) -> str:
 
 def learning_of(dynamics: Dynamics) -> tuple[Learning, ...]:
     """Return how each algorithm learns an environment, first the one that `rlcpu train` takes."""
-    if isinstance(dynamics.action_space, Discrete):
-        names: tuple[str, ...] = ("ppo", "pqn", "dqn")
-    elif isinstance(dynamics.action_space, Box) and dynamics.action_space.is_bounded():
-        names = ("ppo", "sac", "td3", "ddpg")
-    else:
-        names = ("ppo",)
-    chosen = fitting(dynamics.id)
-    names = tuple(sorted(names, key=lambda name: name != chosen))
-    return tuple(learning(dynamics, name) for name in names)
+    space, kind = dynamics.action_space, "any"
+    if isinstance(space, Discrete):
+        kind = "choice"
+    elif isinstance(space, Box) and space.is_bounded():
+        kind = "bounded"
+    chosen, names = fitting(dynamics.id), map(str.lower, taking(kind))
+    return tuple(
+        learning(dynamics, name) for name in sorted(names, key=lambda name: name != chosen)
+    )
 
 
 def learning(dynamics: Dynamics, algorithm: str) -> Learning:
     """Return how one algorithm learns an environment with its default settings."""
     agent, id = AGENTS[algorithm], dynamics.id
-    usual = USUAL_STEPS if algorithm in ("ppo", "pqn") else REPLAY_STEPS
+    usual = REPLAY_STEPS if TABLE[algorithm.upper()].has_replay else USUAL_STEPS
     return Learning(
         algorithm=algorithm,
-        steps=steps_of(id, algorithm, usual),
+        steps=steps_of(id, agent, usual),
         config=agent.default_config(dynamics),
         is_default=fitting(id) == algorithm,
         is_own=entry_of(id, agent.defaults) is not None,

@@ -75,7 +75,7 @@ def test_environment_of_a_users_own_is_described_by_its_source() -> None:
     assert strict == ("strict", False, "leaving ends the episode")
     assert entry.observation == "1 float in [-1, 1]"
     assert (entry.observed, entry.acts) == ("where it is (m).", "0 to the left, 1 to the right.")
-    assert [way.algorithm for way in entry.learning] == ["ppo", "pqn", "dqn"]
+    assert [way.algorithm for way in entry.learning] == ["ppo", "pqn", "dqn", "qrdqn"]
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,13 @@ LINES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "SAC": (
         lambda: SAC(POLE),
         TypeError,
-        r"CartPole-v1 has action_space=Discrete\(2\): expected a Box; PPO, DQN and PQN take a Disc",
+        r"has action_space=Discrete\(2\): expected a Box; PPO, PQN, DQN and QRDQN take a Discrete",
     ),
-    "DQN": (lambda: DQN(ROD), TypeError, "expected Discrete; PPO, SAC, TD3 and DDPG take a Box"),
+    "DQN": (
+        lambda: DQN(ROD),
+        TypeError,
+        "expected Discrete; PPO, SAC, TQC, TD3 and DDPG take a Box",
+    ),
     "total_timesteps": (
         lambda: agent().learn(total_timesteps=1000),
         TypeError,
@@ -241,7 +245,7 @@ def test_a_file_of_the_user_s(
     [
         ("train Nope-v0", "unknown environment 'Nope-v0'; `rlcpu list` has all"),
         ("train ALE/Pong-v5", "with the package ale-py it is ale_py:ALE/Breakout-v5 and the like"),
-        ("train CartPole-v1 --algo sac", "expected a Box; PPO, DQN and PQN take a Discrete"),
+        ("train CartPole-v1 --algo sac", "expected a Box; PPO, PQN, DQN and QRDQN take a Discrete"),
         ("train CartPole-v1 --algo A2C", "invalid choice: 'a2c' (choose from"),
         ("train CartPole-v1 --target soon", "expected a number, got 'soon'"),
         ("train --env CartPole-v1", "unrecognized arguments: --env; the environment comes first"),

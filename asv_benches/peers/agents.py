@@ -1,9 +1,10 @@
 """The table `agents`: agents that learn off-policy, beside stable-baselines3's and a torch program.
 
-Settings are rl-baselines3-zoo's. SAC and TD3 make one update a step, so that their rate is that of
-updates; DQN makes 128 updates after every 256 steps. PQN has CleanRL's settings, PPO on a game of
-MinAtar ours, and stable-baselines3 steps the package of the game there. The networks are never
-compared while they start: both sides have learnt for a while before the first call.
+Settings are rl-baselines3-zoo's. SAC, TD3 and TQC make one update a step, so that their rate is
+that of updates; DQN and QR-DQN make 128 updates after every 256 steps. PQN has CleanRL's settings,
+PPO on a game of MinAtar ours, and stable-baselines3 steps the package of the game there. The
+networks are never compared while they start: both sides have learnt for a while before the first
+call.
 """
 
 from __future__ import annotations
@@ -19,18 +20,22 @@ from asv_benches.peers.libraries import torch
 from asv_benches.peers.rows import Row, duels
 
 PEER, STABLE = "stable-baselines3", "stable_baselines3"
+#: Algorithms that are in the peer's other package.
+CONTRIB, IN_CONTRIB = "sb3_contrib", ("QRDQN", "TQC")
 #: Of a row with the peer, which takes seconds a call.
 LIMIT_S = 900.0
 #: Steps of one call.
 ACTOR_STEPS, DQN_STEPS, PQN_STEPS = 100, 1024, 2048
 #: Steps of our agents before, from which a kernel makes their rounds.
-BEFORE = {"DQN": 20 * DQN_STEPS}
+BEFORE = dict.fromkeys(("DQN", "QRDQN"), 20 * DQN_STEPS)
 HIDDEN, BATCH = 256, 256
 #: Environment of our agents, and their settings that the peer has too.
 SETTINGS = {
     "SAC": ("Pendulum-v1", "ZOO_PENDULUM"),
     "TD3": ("Pendulum-v1", "ZOO_PENDULUM"),
+    "TQC": ("Pendulum-v1", "ZOO_PENDULUM"),
     "DQN": ("CartPole-v1", "ZOO_CARTPOLE"),
+    "QRDQN": ("CartPole-v1", "ZOO_CARTPOLE"),
     "PQN": ("CartPole-v1", "CLEANRL_CARTPOLE"),
 }
 #: Observed as planes of cells; a rollout of our settings.
@@ -49,10 +54,10 @@ def rows() -> list[Row]:
     table += row("ppo", what, our_game_ppo, {"": (f"{PEER}, minatar", stable_game_ppo, 10)})
     what, ours = "PQN, CartPole, 4 environments, 120-84 normalised", partial(our_agent, "PQN")
     table += row("pqn", what, partial(ours, PQN_STEPS), {"": ("torch", torch_pqn, 25)})
-    for name in ("SAC", "TD3"):
+    for name, goal in (("SAC", 6), ("TD3", 6), ("TQC", 3)):
         what = f"{name}, Pendulum, 2 x {HIDDEN}, batch {BATCH}, an update a step"
         ours = partial(our_agent, name, ACTOR_STEPS)
-        peer = {"": (PEER, partial(stable_actor_critic, name), 6)}
+        peer = {"": (package_of(name), partial(stable_actor_critic, name), goal)}
         table += row(name.lower(), what, ours, peer)
         if name == "SAC":
             peak = {"peak": ("FMA peak of all cores", fma_peak, 0.55)}
@@ -67,6 +72,9 @@ def rows() -> list[Row]:
     cost, mixed = {"priorities": ("uniform", uniform, 1.1)}, f"our priorities in {PEER}'s DQN"
     table += row("dqn", what, uniform, {"": (PEER, stable_dqn, 20)})
     table += duels("dqn", f"{what}, prioritised", prioritized, cost, "cost")
+    what, ours = "QR-DQN, CartPole, rl-zoo's settings", partial(our_agent, "QRDQN", DQN_STEPS)
+    stable = partial(stable_dqn, name="QRDQN", policy={"n_quantiles": 10})
+    table += row("qrdqn", what, ours, {"": (package_of("QRDQN"), stable, 5)})
     table += weighted.rows()
     adapted = partial(stable_dqn, "rlcpu.adapters.sb3")
     return table + row("sb3-dqn-priorities", mixed, adapted, {"": (PEER, stable_dqn, 1.1)}, "cost")
@@ -184,12 +192,18 @@ def stable_game_ppo() -> Job:
     return stable_learning(stable_ppo_agent(envs, config), GAME_STEPS, GAME_STEPS)
 
 
-def stable_agent(name: str, module: str = STABLE, **settings: Any) -> Any:
-    """SAC, TD3 or DQN of stable-baselines3, or a subclass in a module of ours."""
+def package_of(name: str) -> str:
+    """The name of the peer's package that has an algorithm."""
+    return "sb3-contrib" if name in IN_CONTRIB else PEER
+
+
+def stable_agent(name: str, module: str = "", policy: Any = None, **settings: Any) -> Any:
+    """An agent of stable-baselines3, or a subclass in a module of ours; `policy` are arguments."""
+    module = module or (CONTRIB if name in IN_CONTRIB else STABLE)
     return getattr(importlib.import_module(module), name)(
         "MlpPolicy",
         SETTINGS[name][0],
-        policy_kwargs={"net_arch": [HIDDEN, HIDDEN]},
+        policy_kwargs={"net_arch": [HIDDEN, HIDDEN], **(policy or {})},
         seed=0,
         device="cpu",
         **settings,
@@ -203,10 +217,11 @@ def stable_actor_critic(name: str) -> Job:
     return stable_learning(agent, 2 * ACTOR_STEPS, ACTOR_STEPS)
 
 
-def stable_dqn(module: str = STABLE) -> Job:
+def stable_dqn(module: str = "", name: str = "DQN", policy: Any = None) -> Job:
     agent = stable_agent(
-        "DQN",
+        name,
         module,
+        policy,
         learning_rate=2.3e-3,
         batch_size=64,
         buffer_size=100_000,

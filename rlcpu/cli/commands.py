@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Self
 
 import rlcpu
+from rlcpu.algorithms import NAMES as ALGORITHMS
 from rlcpu.cli.arguments import (
     DTYPES,
     CommandError,
@@ -40,7 +41,6 @@ from rlcpu.cli.doctor import doctor
 from rlcpu.cli.seeds import compare, train_seeds
 from rlcpu.cli.show import show
 from rlcpu.cli.train import (
-    ALGORITHMS,
     EPISODES,
     EXIT_FAILED,
     evaluate,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from rlcpu.algorithms import NAMES as ALGORITHMS
 from rlcpu.cli.arguments import CommandError, output_file
 from rlcpu.cli.curves import draw_run
 from rlcpu.cli.films import check_renderer, write_video
@@ -39,8 +40,6 @@ FILES = ("csv", "tensorboard", "plot", "video")
 ON_THE_WAY = ("evaluations", "eval_episodes", "keep_best", "patience", "save_every")
 #: Columns of the report, whose lines begin with a word of at most 12.
 COLUMNS = 70
-#: What --algo takes: the names of `rlcpu.train.settings.algorithms`, which help need not import.
-ALGORITHMS = ("ppo", "pqn", "dqn", "sac", "td3", "ddpg")
 #: Options that have no effect without another.
 _NEEDED = {
     "eval_episodes": "evaluations",

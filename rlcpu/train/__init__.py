@@ -1,7 +1,9 @@
 """Agents: PPO, PQN, DQN, SAC, TD3, DDPG."""
 
+import importlib
 from typing import TYPE_CHECKING
 
+from rlcpu.algorithms import TABLE
 from rlcpu.train.keeping.history import Evaluation, History, Progress, TensorBoard
 from rlcpu.train.ppo import PPO, PPOConfig
 from rlcpu.train.running.evaluations import Evaluations
@@ -10,9 +12,11 @@ if TYPE_CHECKING:
     from rlcpu.train.bc import BC, BCConfig
     from rlcpu.train.dqn import DQN, DQNConfig
     from rlcpu.train.pqn import PQN, PQNConfig
+    from rlcpu.train.qrdqn import QRDQN, QRDQNConfig
     from rlcpu.train.replaying.datasets import buffer_of_episodes
     from rlcpu.train.sac import SAC, SACConfig
     from rlcpu.train.td3 import DDPG, TD3, DDPGConfig, TD3Config
+    from rlcpu.train.tqc import TQC, TQCConfig
 
 __all__ = [
     "BC",
@@ -20,8 +24,10 @@ __all__ = [
     "DQN",
     "PPO",
     "PQN",
+    "QRDQN",
     "SAC",
     "TD3",
+    "TQC",
     "BCConfig",
     "DDPGConfig",
     "DQNConfig",
@@ -31,8 +37,10 @@ __all__ = [
     "PPOConfig",
     "PQNConfig",
     "Progress",
+    "QRDQNConfig",
     "SACConfig",
     "TD3Config",
+    "TQCConfig",
     "TensorBoard",
     "buffer_of_episodes",
 ]
@@ -48,11 +56,9 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
             hint = "" if name.startswith("_") else hint_at(name, __all__)
             reason = f"module 'rlcpu.train' has no attribute {name!r}"
             raise AttributeError(f"{reason}: {hint}" if hint else reason)
-        from rlcpu.train import bc, dqn, pqn, sac, td3
-        from rlcpu.train.replaying import datasets
-
-        modules = (bc, dqn, pqn, sac, td3, datasets)
-        value = next(getattr(each, name) for each in modules if hasattr(each, name))
+        row = TABLE.get(name.removesuffix("Config"))
+        module = row.module if row else "replaying.datasets"
+        value = getattr(importlib.import_module(f"rlcpu.train.{module}"), name)
         globals()[name] = value
         return value
 

@@ -26,6 +26,7 @@ import numpy as np
 from rlcpu import nn
 from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.rollout.results import Rollout
+from rlcpu.nn.network.graph import perceptron
 from rlcpu.train.off_policy import OffPolicyConfig
 from rlcpu.train.settings.presets import network_of_critic
 
@@ -73,12 +74,12 @@ def critics_loss(batch: Any, critics: Any, target: Any) -> Any:
     values = [critic(batch.observation, batch.action) for critic in critics]
     errors = [value - nn.hold(target) for value in values]
     sizes = [nn.each(size_of, nn.hold(error)) for error in errors]
-    loss = nn.mean(0.5 * batch.weight * _total([error * error for error in errors]))
+    loss = nn.mean(0.5 * batch.weight * total([error * error for error in errors]))
     count = len(critics)
-    return loss, {"q_value": _total(values) / count, "error": _total(sizes) / count}
+    return loss, {"q_value": total(values) / count, "error": total(sizes) / count}
 
 
-def _total(numbers: list[Any]) -> Any:
+def total(numbers: list[Any]) -> Any:
     """Return the sum of numbers of a tape, without the 0 that `sum` begins with."""
     return functools.reduce(operator.add, numbers)
 
@@ -87,28 +88,44 @@ def make_critics(
     dynamics: Dynamics, config: OffPolicyConfig, count: int, seed: int
 ) -> dict[str, nn.Network]:
     """Return critics of observation and action by name, each from another seed."""
-    seeds = {f"critic{k}": seed + k - 1 for k in range(1, count + 1)}
+    return {
+        f"critic{k}": make_critic(dynamics, config, (1,), seed + k - 1) for k in range(1, count + 1)
+    }
+
+
+def make_critic(
+    dynamics: Dynamics, config: OffPolicyConfig, outputs: tuple[int, ...], seed: int
+) -> nn.Network:
+    """Return a network of observation and action that is several critics, of so many outputs.
+
+    They share nothing but their inputs; outputs of all are one after the other.
+    """
     if config.network != "mlp":
-        return {name: network_of_critic(config, dynamics, each) for name, each in seeds.items()}
+        return network_of_critic(config, dynamics, outputs, seed)
     inputs = dynamics.observation_size + dynamics.action_size
-    sizes = (inputs, *config.hidden, 1)
-    return {name: nn.Network(sizes, config.activation, seed=each) for name, each in seeds.items()}
+    critics = [perceptron((inputs, *config.hidden, size), config.activation) for size in outputs]
+    if len(critics) == 1:
+        return nn.Network((inputs, *config.hidden, *outputs), config.activation, seed=seed)
+    return nn.Network(inputs, nn.Concatenate(*critics), seed=seed)
 
 
-def critic_values(agent: Any, rollout: Rollout) -> Any:
-    """Return Q_1(s, a) of what was done in a rollout, (T, N) float32; None of one with memory."""
+def critic_values(agent: Any, rollout: Rollout, name: str = "critic1") -> Any:
+    """Return values of what was done in a rollout, (T, N) float32; None of one with memory.
+
+    They are means of the outputs of the network `name`.
+    """
     learner, policy, size = agent.learner, agent.policy, rollout.rewards.size
-    network = dict(zip(learner.names, learner.networks, strict=True)).get("critic1")
+    network = dict(zip(learner.names, learner.networks, strict=True)).get(name)
     if network is None or network.state_size:
         return None
-    learner.write_networks(["critic1"])  # which nobody needs while it learns
+    learner.write_networks([name])  # which nobody needs while it learns
     observations = policy.scaling.apply(rollout.inputs.reshape(size, -1))
     half = np.where(policy.half > 0, policy.half, 1.0)
     actions = ((rollout.actions - policy.center) / half).reshape(size, -1)
     inputs: Any = {"observation": observations, "action": actions}
     if len(network.input_sizes) == 1:
         inputs = np.concatenate([observations, actions], axis=1)
-    return network.outputs(inputs).reshape(rollout.rewards.shape)
+    return network.outputs(inputs).mean(axis=1).reshape(rollout.rewards.shape)
 
 
 #: Facts of agents with bounded actions, see `rlcpu.train.algorithm.Algorithm.facts`.

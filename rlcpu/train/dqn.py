@@ -30,6 +30,7 @@ from rlcpu.train.off_policy import Array, OffPolicy, OffPolicyConfig
 from rlcpu.train.running.actors import EpsilonGreedy, check_discrete
 from rlcpu.train.settings.arguments import Env, RoundsArguments, typed_by
 from rlcpu.train.settings.base import Schedule
+from rlcpu.train.settings.presets import Outputs
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -201,15 +202,20 @@ class DQN(OffPolicy):
         check_discrete(dynamics)
         config = self.config
         policy = EpsilonGreedy(dynamics, config.hidden, config.activation, seed)
-        num_actions = dynamics.num_actions
-
-        def dueling(features: nn.Graph) -> nn.Graph:
-            return features >> nn.Dense(num_actions + 1, 1.0) >> nn.Dueling(num_actions)
-
-        policy.use_layers(config, dynamics, seed, dueling if config.dueling else None)
+        policy.use_layers(config, dynamics, seed, self.output_layers(dynamics.num_actions))
         if not config.scale_observations:
             policy.observation_mean[:], policy.observation_scale[:] = 0.0, 1.0
         return policy
+
+    def output_layers(self, num_actions: int) -> Outputs | None:
+        """Return what makes the network's outputs of its last hidden layer; a subclass may.
+
+        It is a function of the layers so far that returns those of the values of actions, or of
+        several outputs by name, of which the values are the first; None for one dense layer.
+        """
+        if not self.config.dueling:
+            return None
+        return lambda hidden: hidden >> nn.Dense(num_actions + 1, 1.0) >> nn.Dueling(num_actions)
 
     def networks(self, seed: int) -> dict[str, Any]:
         """Return the networks; see `OffPolicy.networks`."""

@@ -121,6 +121,11 @@ def actor_and_temperature(batch: Any, nets: Any, settings: Any) -> Any:
     """Return the loss of actor and log(alpha), and statistics; algorithm 1, lines 13 and 14."""
     action, log_prob = sample(nets.actor(batch.observation), settings)
     value = least_value((nets.critic1, nets.critic2), batch.observation, action)
+    return policy_loss(value, log_prob, batch, nets, settings)
+
+
+def policy_loss(value: Any, log_prob: Any, batch: Any, nets: Any, settings: Any) -> Any:
+    """Return the loss of actions that were drawn, of values and log-probabilities, and of alpha."""
     alpha = nn.each(exponential, nn.hold(nets.log_temperature))
     loss = actor_mean(alpha * log_prob - value, batch, settings)
     statistics = {"actor": loss, "log_prob": log_prob}
@@ -301,9 +306,13 @@ class SAC(OffPolicy):
         config = self.config
         return {
             "actor": self.policy.network,
-            **make_critics(self.env.dynamics, config, 2, seed),
+            **self._make_critics(seed),
             "log_temperature": np.array([math.log(config.temperature)], np.float32),
         }
+
+    def _make_critics(self, seed: int) -> dict[str, Any]:
+        """Return the critics by their names."""
+        return make_critics(self.env.dynamics, self.config, 2, seed)
 
     def targets(self) -> dict[str, str]:
         """Return the targets; see `OffPolicy.targets`."""
@@ -311,11 +320,15 @@ class SAC(OffPolicy):
 
     def updates(self) -> list[nn.Update]:
         """Return the losses; see `OffPolicy.updates`."""
-        learns = ("actor", "log_temperature") if self.config.learn_temperature else ("actor",)
         return [
             nn.Update(critic, ("critic1", "critic2")),
-            nn.Update(actor_and_temperature, learns),
+            nn.Update(actor_and_temperature, self._learnt_by_actor),
         ]
+
+    @property
+    def _learnt_by_actor(self) -> tuple[str, ...]:
+        """Return what the actor's update learns."""
+        return ("actor", "log_temperature") if self.config.learn_temperature else ("actor",)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings; see `OffPolicy.settings`."""

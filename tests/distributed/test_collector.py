@@ -10,7 +10,7 @@ from rlcpu.distributed.collector import CollectorBase, n_step_transitions, pin_a
 from rlcpu.envs.contract.names import find
 from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
-from rlcpu.train import DQN
+from rlcpu.train import DQN, QRDQN
 from rlcpu.train.running.actors import EpsilonGreedy
 from tests.distributed.local import Local
 from tests.envs.masked import TIC_TAC_TOE
@@ -92,10 +92,10 @@ def test_columns_are_those_of_the_example(env):
     np.testing.assert_allclose(status.total, priorities[-30:].sum(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("dueling", [False, True])
-def test_priorities_are_the_errors_that_dqn_computes(dueling):
+@pytest.mark.parametrize(("kind", "dueling"), [(DQN, False), (DQN, True), (QRDQN, False)])
+def test_priorities_are_the_errors_that_agents_compute(kind, dueling):
     """Of an agent whose target network is still the one that it learns."""
-    agent = DQN(
+    agent = kind(
         "CartPole-v1", seed=2, hidden=(8,), dueling=dueling, reward_scale=0.5, batch_size=64
     )
     collector = Collector(

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.distributions import Categorical, Normal, TransformedDistribution
+from torch.distributions import Categorical, Normal
 from torch.distributions.transforms import TanhTransform
 
 from rlcpu import nn
-from rlcpu.train import sac, td3
+from rlcpu.train import qrdqn, sac, td3, tqc
 from rlcpu.train.dqn import dqn
 from rlcpu.train.ppo import ppo
 from rlcpu.train.pqn import pqn
@@ -123,6 +123,78 @@ def test_dqn(dtype: Any, double: bool, masked: bool) -> None:
     assert report["dqn"] == report["loss"] == near(loss, learner)
     assert report["q_value"] == near(value.mean(), learner)
     errors = (value - y).detach().numpy()
+    np.testing.assert_allclose(learner.per_sample["error"], errors, rtol=1e-4, atol=1e-5)
+    assert_gradients(learner, twins.gradients(loss, ("online",)))
+
+
+QUANTILES = 7
+
+
+def quantile_loss(quantiles: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean over pairs of quantiles (n, N) and targets (n, K); Dabney et al. 2018, equation 10."""
+    count = quantiles.shape[1]
+    taus = (2 * torch.arange(1, count + 1, dtype=torch.float64) - 1) / (2 * count)
+    u = targets[:, None, :] - quantiles[:, :, None]
+    huber = torch.where(u.abs() <= 1.0, 0.5 * u**2, u.abs() - 0.5)
+    below = (u.detach() < 0).double()
+    return ((taus[None, :, None] - below).abs() * huber).mean(dim=(1, 2))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("double_q", [False, True])
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_qrdqn(dtype: Any, double_q: bool, dueling: bool, masked: bool) -> None:
+    """Dabney et al. 2018, algorithm 1, with the next action of van Hasselt et al. 2016."""
+    batch, count = make_transitions(), QUANTILES
+    hidden = nn.Dense(24) >> nn.Relu() >> nn.Dense(16) >> nn.Relu()
+    quantiles = hidden >> nn.Dense((ACTIONS + dueling) * count)
+    quantiles = quantiles >> nn.Dueling(ACTIONS) if dueling else quantiles
+    graphs = {"values": quantiles >> nn.Means(ACTIONS), "quantiles": quantiles}
+    learner = nn.Learner(
+        {"online": nn.Network(SIZE, graphs, seed=1)},
+        qrdqn.qrdqn,
+        columns=columns_of(batch),
+        targets={"target": "online"},
+        settings={
+            "is_masked": masked,
+            "double": double_q,
+            "num_quantiles": count,
+            "midpoints": qrdqn.midpoints(count),
+        },
+        per_sample=("error",),
+        num_threads=1,
+        dtype=dtype,
+    )
+    move_targets(learner)
+    twins, given = Twins(learner), batch_of(batch)
+
+    def quantiles_of(outputs: torch.Tensor) -> torch.Tensor:
+        """(n, actions, quantiles); Wang et al. 2016, equation 9, of each quantile."""
+        outputs = outputs.reshape(SAMPLES, -1, count)
+        if not dueling:
+            return outputs
+        advantages, value = outputs[:, :ACTIONS], outputs[:, ACTIONS:]
+        return value + advantages - advantages.mean(dim=1, keepdim=True)
+
+    def of_action(numbers: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return numbers[torch.arange(SAMPLES), action]
+
+    with torch.no_grad():
+        after = quantiles_of(twins.nets.target(given.next_observation))
+        judges = twins.nets.online if double_q else twins.nets.target
+        judged = quantiles_of(judges(given.next_observation)).mean(dim=2)
+        if masked:
+            judged[given.next_action_mask == 0.0] = -math.inf
+        following = of_action(after, judged.argmax(dim=1))
+        goes_on = given.discount * (1.0 - given.terminated)
+        targets = given.reward[:, None] + goes_on[:, None] * following
+    taken = of_action(quantiles_of(twins.nets.online(given.observation)), given.action.long())
+    loss = (given.weight * count * quantile_loss(taken, targets)).mean()
+    report = step(learner, batch)
+    assert report["qrdqn"] == report["loss"] == near(loss, learner)
+    assert report["q_value"] == near(taken.mean(), learner)
+    errors = (taken.mean(dim=1) - targets.mean(dim=1)).detach().numpy()
     np.testing.assert_allclose(learner.per_sample["error"], errors, rtol=1e-4, atol=1e-5)
     assert_gradients(learner, twins.gradients(loss, ("online",)))
 
@@ -326,6 +398,17 @@ def assert_critics(
     return loss  # type: ignore[return-value]
 
 
+def draw_squashed(outputs: torch.Tensor, drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Actions and log-probabilities; Haarnoja et al. 2018, appendix C."""
+    mean, log_std = outputs.chunk(2, dim=1)
+    deviation = log_std.clamp(-20.0, 2.0).exp()
+    inner = mean + deviation * drawn
+    action = torch.tanh(inner)
+    log_prob = Normal(mean, deviation).log_prob(inner)
+    log_prob = log_prob - TanhTransform().log_abs_det_jacobian(inner, action)
+    return action, log_prob.sum(dim=1)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("learns_temperature", [False, True])
 def test_sac(dtype: Any, learns_temperature: bool) -> None:
@@ -359,15 +442,7 @@ def test_sac(dtype: Any, learns_temperature: bool) -> None:
     noise, alpha = observe_noise(size, seed, dtype), twins.nets.log_temperature.exp().detach()
 
     def sample(observation: Any, drawn: Any) -> Any:
-        mean, log_std = twins.nets.actor(observation).chunk(2, dim=1)
-        deviation = log_std.clamp(-20.0, 2.0).exp()
-        action = torch.tanh(mean + deviation * drawn)
-        policy = TransformedDistribution(Normal(mean, deviation), TanhTransform(cache_size=1))
-        inner = mean + deviation * drawn
-        log_prob = Normal(mean, deviation).log_prob(inner)
-        log_prob = log_prob - TanhTransform().log_abs_det_jacobian(inner, action)
-        assert policy.event_shape == ()
-        return action, log_prob.sum(dim=1)
+        return draw_squashed(twins.nets.actor(observation), drawn)
 
     def least(names: Any, observation: Any, action: Any) -> Any:
         found = [twins.networks[name](observation, action)[:, 0] for name in names]
@@ -390,6 +465,72 @@ def test_sac(dtype: Any, learns_temperature: bool) -> None:
     if learns_temperature:
         entropy = -(twins.nets.log_temperature * (log_prob.detach() - 2.0)).mean()
         assert_gradients(learner, twins.gradients(entropy, ("log_temperature",)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("num_critics", "dropped"), [(2, 2), (3, 0)])
+def test_tqc(dtype: Any, num_critics: int, dropped: int) -> None:
+    """Kuznetsov et al. 2020, equations 9 to 14; the temperature is SAC's."""
+    batch, size, seed, count = make_transitions(2), 2, 5, QUANTILES
+    critics = [
+        nn.Dense(24) >> nn.Relu() >> nn.Dense(16) >> nn.Relu() >> nn.Dense(count)
+        for _ in range(num_critics)
+    ]
+    learner = nn.Learner(
+        {
+            "actor": nn.Network((SIZE, 24, 16, 2 * size), "relu", seed=3),
+            "critics": nn.Network(SIZE + size, nn.Concatenate(*critics), seed=1),
+            "log_temperature": np.array([-0.7], np.float32),
+        },
+        [
+            nn.Update(tqc.critic, ("critics",)),
+            nn.Update(tqc.actor_and_temperature, ("actor", "log_temperature")),
+        ],
+        columns=columns_of(batch),
+        targets={"target": "critics"},
+        settings={
+            "action_size": size,
+            "movable": np.ones(size),
+            "learn_temperature": True,
+            "target_entropy": -2.0,
+            "remembers": False,
+            "num_critics": num_critics,
+            "num_quantiles": count,
+            "dropped": dropped,
+            "midpoints": qrdqn.midpoints(count),
+        },
+        per_sample=("error",),
+        seed=seed,
+        num_threads=1,
+        dtype=dtype,
+    )
+    move_targets(learner)
+    twins = Twins(learner, {"critics": num_critics, "target": num_critics})
+    given, noise = batch_of(batch), observe_noise(size, seed, dtype)
+    alpha = twins.nets.log_temperature.exp().detach()
+    report = step(learner, batch)
+    with torch.no_grad():
+        action, log_prob = draw_squashed(twins.nets.actor(given.next_observation), noise["critic"])
+        pooled = twins.nets.target(given.next_observation, action).sort(dim=1).values
+        kept = pooled[:, : num_critics * (count - dropped)]
+        goes_on = given.discount * (1.0 - given.terminated)
+        targets = given.reward[:, None] + goes_on[:, None] * (kept - alpha * log_prob[:, None])
+    quantiles = twins.nets.critics(given.observation, given.action)
+    parts = quantiles.chunk(num_critics, dim=1)
+    loss = sum((given.weight * quantile_loss(part, targets)).mean() for part in parts)
+    assert report["critic"] == near(loss, learner)  # type: ignore[arg-type]
+    assert report["q_value"] == near(quantiles.mean(), learner)
+    sizes = (quantiles.mean(dim=1) - targets.mean(dim=1)).abs().detach().numpy()
+    np.testing.assert_allclose(learner.per_sample["error"], sizes, rtol=1e-4, atol=1e-5)
+    assert_gradients(learner, twins.gradients(loss, ("critics",)))  # type: ignore[arg-type]
+
+    action, log_prob = draw_squashed(twins.nets.actor(given.observation), noise["actor"])
+    value = twins.nets.critics(given.observation, action).mean(dim=1)
+    loss = (alpha * log_prob - value).mean()
+    assert report["actor"] == near(loss, learner)
+    assert_gradients(learner, twins.gradients(loss, ("actor",)))
+    entropy = -(twins.nets.log_temperature * (log_prob.detach() - 2.0)).mean()
+    assert_gradients(learner, twins.gradients(entropy, ("log_temperature",)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -23,23 +23,35 @@ def double(values: Any) -> torch.Tensor:
 
 
 class Twin:
-    """A multilayer perceptron in PyTorch with the parameters of a `Network`."""
+    """A multilayer perceptron in PyTorch with the parameters of a `Network`.
 
-    def __init__(self, network: nn.Network) -> None:
+    One of graphs has `branches` perceptrons with relus, whose outputs are one after the other.
+    """
+
+    def __init__(self, network: nn.Network, branches: int = 1) -> None:
         self.activation, self.layer_norm = network.activation, network.layer_norm
-        layers = flat_layers(network, network.parameters)
+        arrays = list(network.arrays().values())
+        layers = [arrays[k : k + 2] for k in range(0, len(arrays), 2)]
+        if network.sizes.size:
+            layers = flat_layers(network, network.parameters)
         self.layers = [[double(x).requires_grad_() for x in layer] for layer in layers]
+        self.depth = len(layers) // branches
 
     def parameters(self) -> list[torch.Tensor]:
         return list(itertools.chain.from_iterable(self.layers))
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
         rows = torch.cat([x if x.ndim > 1 else x[:, None] for x in inputs], dim=1)
-        for k, (weights, biases, *scaling) in enumerate(self.layers):
+        begins = range(0, len(self.layers), self.depth)
+        parts = [self.run(rows, self.layers[k : k + self.depth]) for k in begins]
+        return torch.cat(parts, dim=1)
+
+    def run(self, rows: torch.Tensor, layers: Any) -> torch.Tensor:
+        for k, (weights, biases, *scaling) in enumerate(layers):
             rows = rows @ weights + biases
             if scaling:
                 rows = torch.nn.functional.layer_norm(rows, rows.shape[1:], *scaling)
-            if k < len(self.layers) - 1:
+            if k < len(layers) - 1:
                 rows = torch.tanh(rows) if self.activation == "tanh" else torch.relu(rows)
         return rows
 
@@ -47,9 +59,9 @@ class Twin:
 class Twins:
     """All that a learner learns, in PyTorch: networks, their targets, and arrays."""
 
-    def __init__(self, learner: nn.Learner) -> None:
-        everybody = zip(learner.names, learner.networks, strict=True)
-        self.networks = {name: Twin(network) for name, network in everybody}
+    def __init__(self, learner: nn.Learner, branches: Mapping[str, int] | None = None) -> None:
+        everybody, counts = zip(learner.names, learner.networks, strict=True), branches or {}
+        self.networks = {name: Twin(network, counts.get(name, 1)) for name, network in everybody}
         self.arrays = {name: double(x).requires_grad_() for name, x in learner.arrays.items()}
         self.nets = SimpleNamespace(**self.networks, **self.arrays)
 

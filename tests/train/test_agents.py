@@ -16,7 +16,24 @@ import pytest
 from gymnasium.spaces import Discrete
 
 import rlcpu
-from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, dqn, ppo, pqn, sac, td3
+from rlcpu.algorithms import TABLE
+from rlcpu.train import (
+    DDPG,
+    DQN,
+    PPO,
+    PQN,
+    QRDQN,
+    SAC,
+    TD3,
+    TQC,
+    dqn,
+    ppo,
+    pqn,
+    qrdqn,
+    sac,
+    td3,
+    tqc,
+)
 from rlcpu.train.keeping import history
 from tests.train import test_off_policy, test_ppo, test_pqn
 from tests.train.test_off_policy import everything
@@ -26,11 +43,32 @@ AGENTS: dict[str, Callable[[], Any]] = {
     "PPO": lambda: PPO("CartPole-v1", seed=1, **UPDATE),
     "PQN": lambda: PQN("CartPole-v1", seed=1, **ROLLOUT),
     "DQN": lambda: DQN("CartPole-v1", seed=1, **REPLAY),
+    "QRDQN": lambda: QRDQN("CartPole-v1", seed=1, **REPLAY),
     "SAC": lambda: SAC("Pendulum-v1", seed=1, **REPLAY),
+    "TQC": lambda: TQC("Pendulum-v1", seed=1, **REPLAY),
     "TD3": lambda: TD3("Pendulum-v1", seed=1, **REPLAY),
     "DDPG": lambda: DDPG("Pendulum-v1", seed=1, **REPLAY),
 }
 EVERY = pytest.mark.parametrize("make", AGENTS.values(), ids=AGENTS)
+
+
+def test_the_table_names_all_algorithms() -> None:
+    """What is said of each without importing it is so."""
+    assert {*AGENTS, "BC"} == set(TABLE)
+    for name, row in TABLE.items():
+        kind = getattr(rlcpu.train, name)
+        assert (kind.algorithm, kind.Config.__name__) == (name, f"{name}Config")
+        assert kind.__module__ == f"rlcpu.train.{row.module}"
+        assert hasattr(kind.Config(), "replay") == row.has_replay
+        kind_of_example = {"choice": "discrete", "bounded": "continuous"}
+        assert row.actions == "any" or kind._example_of(kind_of_example[row.actions])
+        assert {name, f"{name}Config"} <= set(rlcpu.train.__all__)
+        for env_id, is_choice in (("CartPole-v1", True), ("Pendulum-v1", False)):
+            if row.actions in ("any", "choice" if is_choice else "bounded"):
+                kind(env_id, num_envs=2)
+            else:
+                with pytest.raises(TypeError, match=r"; .*PPO.* take"):
+                    kind(env_id, num_envs=2)
 
 
 @EVERY
@@ -205,7 +243,9 @@ def test_a_class_shows_every_setting_with_type_and_default(make: Callable[[], An
         (PPO, ppo._PPOArguments),
         (DQN, dqn._DQNArguments),
         (PQN, pqn._PQNArguments),
+        (QRDQN, qrdqn._QRDQNArguments),
         (SAC, sac._SACArguments),
+        (TQC, tqc._TQCArguments),
         (TD3, td3._TD3Arguments),
         (DDPG, td3._DDPGArguments),
     ],
@@ -324,7 +364,7 @@ def test_an_agent_normalizes_by_all_that_it_has_seen(make: Callable[[], Any]) ->
     deviation = np.array(returns[1:]).std()
     statistics = agent.rewards.statistics
     assert np.sqrt(statistics.squares / statistics.count) == pytest.approx(deviation, rel=1e-5)
-    if agent.algorithm in ("DQN", "SAC", "TD3", "DDPG"):
+    if TABLE[agent.algorithm].has_replay:
         batch = agent.buffer.sample(48)
         known = {row.tobytes() for row in np.concatenate(observations)}
         assert all(row.tobytes() in known for row in batch["observation"])
@@ -365,7 +405,7 @@ def test_an_update_that_is_undone_leaves_statistics_as_they_were(
     assert everything(agent) == before
 
 
-@pytest.mark.parametrize("name", ["DQN", "SAC", "TD3", "DDPG"])
+@pytest.mark.parametrize("name", [name for name in AGENTS if TABLE[name].has_replay])
 @pytest.mark.parametrize("setting", ["normalize_observations", "normalize_rewards"])
 def test_collectors_with_replay_do_not_normalize(name: str, setting: str) -> None:
     agent = AGENTS[name]()

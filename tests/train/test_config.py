@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 
 from rlcpu import Dynamics
 from rlcpu.envs.contract.names import find
-from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
+from rlcpu.train import DDPG, DQN, PPO, PQN, QRDQN, SAC, TD3, TQC
 from rlcpu.train.ppo import DEFAULTS, GENERAL, GENERAL_SYMBOLS, ZOO_CARTPOLE, PPOConfig
 from rlcpu.train.settings.base import scheduled
 
@@ -117,9 +117,9 @@ def test_general_settings_fit_the_spaces() -> None:
     assert PPO.default_config(untuned("MinAtar/Breakout-v1")) == board
 
 
-@pytest.mark.parametrize("kind", [PQN, DQN, SAC, TD3, DDPG])
+@pytest.mark.parametrize("kind", [PQN, DQN, QRDQN, SAC, TQC, TD3, DDPG])
 def test_numbers_are_normalized_where_nobody_tuned_and_symbols_are_not(kind: Any) -> None:
-    is_discrete = kind in (PQN, DQN)
+    is_discrete = kind in (PQN, DQN, QRDQN)
     numbers = kind.default_config(untuned("CartPole-v1" if is_discrete else "Pendulum-v1"))
     assert (numbers.normalize_observations, numbers.normalize_rewards) == (True, True)
     if is_discrete:
@@ -146,3 +146,30 @@ def test_defaults_of_a_subclass_stay() -> None:
 
 def test_settings_of_the_zoo_for_cartpole_make_one_minibatch() -> None:
     assert ZOO_CARTPOLE.num_envs * ZOO_CARTPOLE.num_steps == ZOO_CARTPOLE.minibatch_size
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "match"),
+    [
+        (lambda: QRDQN.Config(num_quantiles=0), ValueError, "num_quantiles=0: expected at least 1"),
+        (lambda: QRDQN.Config(num_quantiles=2.5), TypeError, "num_quantiles=2.5: expected an int"),
+        (lambda: TQC.Config(num_critics=0), ValueError, "num_critics=0: expected at least 1"),
+        (lambda: TQC.Config(dropped=-1), ValueError, "dropped=-1: expected at least 0"),
+        (
+            lambda: TQC.Config(num_quantiles=5, dropped=5),
+            ValueError,
+            "dropped=5: expected fewer than num_quantiles=5",
+        ),
+    ],
+)
+def test_quantiles_that_there_cannot_be_are_refused(make: Any, error: Any, match: str) -> None:
+    with pytest.raises(error, match=match):
+        make()
+
+
+def test_quantiles_are_those_that_an_agent_was_made_with() -> None:
+    agent = QRDQN("CartPole-v1", num_envs=2, num_quantiles=5)
+    with pytest.raises(
+        AttributeError, match="config has num_quantiles=6: the agent is made with 5"
+    ):
+        agent.config = agent.config.replace({"num_quantiles": 6})

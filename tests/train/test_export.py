@@ -22,7 +22,7 @@ import rlcpu
 from rlcpu import nn
 from rlcpu.envs.tasks.minatar import breakout
 from rlcpu.policies import NetworkPolicy
-from rlcpu.train import DQN, PPO, PQN, SAC, TD3
+from rlcpu.train import DQN, PPO, PQN, QRDQN, SAC, TD3
 from tests.envs.masked import SIEVE, TIC_TAC_TOE
 from tests.envs.test_multi_discrete import LEVERS
 
@@ -47,24 +47,6 @@ def image(outputs: int) -> Any:
     seen = nn.Image(2, 2, 1) >> nn.Convolution(5, 3, padding=1)
     seen = seen >> nn.LayerNorm(each_pixel=True) >> nn.MaxPool(2, stride=1, padding=1)
     return seen >> nn.Residual(nn.Relu() >> nn.Convolution(5, 1)) >> nn.Dense(outputs)
-
-
-class QuantilesDQN(DQN):
-    """Acts by means of outputs of two streams each."""
-
-    def networks(self, seed: int) -> dict[str, Any]:
-        quantiles = nn.Dense(3 * 5) >> nn.Dueling(2)
-        graphs = {"values": quantiles >> nn.Means(2), "quantiles": quantiles}
-        return {"online": nn.Network(4, graphs, seed=seed % 1000)}
-
-    def updates(self) -> list[nn.Update]:
-        return [nn.Update(loss_of_quantiles, ("online",))]
-
-
-def loss_of_quantiles(batch: Any, nets: Any, settings: Any) -> Any:
-    error = nn.take(nets.online(batch.observation).values, batch.action) - batch.reward
-    loss = nn.mean(error * error)
-    return loss, {"loss": loss, "q_value": error, "error": error}
 
 
 def on_planes() -> PPO:
@@ -93,7 +75,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "masked values": lambda: DQN(TIC_TAC_TOE, num_envs=2),
     "choice seen": lambda: PPO("FrozenLake-v1", num_envs=2),
     "dueling": lambda: DQN("CartPole-v1", num_envs=2, dueling=True),
-    "quantiles": lambda: QuantilesDQN("CartPole-v1", num_envs=2),
+    "quantiles": lambda: QRDQN("CartPole-v1", num_envs=2, num_quantiles=5, dueling=True),
     "planes": lambda: PQN("MinAtar/Breakout-v1", num_envs=2, network="mlp"),
     "squashed": lambda: SAC("Pendulum-v1", num_envs=2, hidden=(16,)),
     "noisy": lambda: TD3("MountainCarContinuous-v0", num_envs=2, hidden=(16, 16)),

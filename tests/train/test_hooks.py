@@ -101,27 +101,6 @@ def test_columns_are_those_of_the_sample_in_every_replay(name: str) -> None:
     check_columns(agent, 800)
 
 
-def test_columns_named_next_are_those_of_the_last_step() -> None:
-    """Of returns of several steps, as the next observation is."""
-
-    class Following(DQN):
-        algorithm = "Following"
-
-        def column_sizes(self) -> dict[str, int]:
-            return {"next_first": 1, "first": 1}
-
-        def columns(self, rollout: Any) -> dict[str, Any]:
-            following = rollout.transitions(("next_observation",))["next_observation"]
-            return {"next_first": following[:, 0], "first": rollout.inputs[..., 0]}
-
-    agent = Following("CartPole-v1", seed=0, **SMALL | {"n_step": 3})
-    agent.learn(320)
-    batch = agent.buffer.sample(200)
-    np.testing.assert_array_equal(batch["next_first"], batch["next_observation"][:, 0])
-    np.testing.assert_array_equal(batch["first"], batch["observation"][:, 0])
-    assert (batch.discounts != np.float32(0.99)).any()
-
-
 def test_a_buffer_of_ones_own_has_the_columns() -> None:
     kind = observing(DQN)
     example = kind("CartPole-v1", **SMALL).example()

@@ -12,7 +12,7 @@ import pytest
 import rlcpu
 from rlcpu import nn
 from rlcpu.envs import find
-from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
+from rlcpu.train import DDPG, DQN, PPO, PQN, QRDQN, SAC, TD3, TQC
 from rlcpu.train.replaying import replayed
 from tests.envs.masked import TIC_TAC_TOE
 from tests.envs.recall import RECALL, RECALL_BOX
@@ -53,7 +53,9 @@ AGENTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "pqn cut": (PQN, {**ROLLOUTS, "sequence_length": 2}),
     "dqn": (DQN, {**VALUES, **REPLAY}),
     "dqn prioritized": (DQN, {**VALUES, **REPLAY, "replay": "prioritized", "dueling": True}),
+    "qrdqn": (QRDQN, {**VALUES, **REPLAY, "num_quantiles": 5, "dueling": True}),
     "sac": (SAC, REPLAY),
+    "tqc": (TQC, {**REPLAY, "num_quantiles": 5}),
     "sac prioritized": (SAC, {**REPLAY, "replay": "prioritized", "network": "gru"}),
     "td3": (TD3, REPLAY),
     "ddpg": (DDPG, {**REPLAY, "num_steps": 1}),
@@ -61,7 +63,7 @@ AGENTS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def env_of(name: str) -> Any:
-    return RECALL if AGENTS[name][0] in (PPO, PQN, DQN) else RECALL_BOX
+    return RECALL if AGENTS[name][0] in (PPO, PQN, DQN, QRDQN) else RECALL_BOX
 
 
 def own_layers(space: Any) -> nn.Graph:

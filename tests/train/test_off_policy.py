@@ -16,7 +16,7 @@ import rlcpu
 from rlcpu import replay
 from rlcpu.cli import main
 from rlcpu.envs.rollout.transitions import example_of
-from rlcpu.train import DDPG, DQN, PPO, SAC, TD3
+from rlcpu.train import DDPG, DQN, PPO, QRDQN, SAC, TD3, TQC
 from rlcpu.train.running.evaluate import EndlessEpisodeError
 from tests.train.rare import RARE, RARE_BOX
 from tests.train.states import state_of
@@ -32,7 +32,10 @@ SMALL: dict[str, Any] = {
     "hidden": (32, 16),
     "n_step": 1,
 }
-AGENTS = {DQN: "CartPole-v1", SAC: "Pendulum-v1", TD3: "Pendulum-v1", DDPG: "Pendulum-v1"}
+AGENTS = {
+    **dict.fromkeys((DQN, QRDQN), "CartPole-v1"),
+    **dict.fromkeys((SAC, TQC, TD3, DDPG), "Pendulum-v1"),
+}
 EVERY = pytest.mark.parametrize(("kind", "env"), AGENTS.items())
 
 
@@ -366,7 +369,7 @@ def test_transitions_are_weighted_by_the_return_of_their_episode(kind: Any, env:
 def test_few_transitions_of_a_return_above_zero_are_learnt_from(kind: Any, env: str) -> None:
     """The first success leaves fewer transitions with a weight than a batch has: others join."""
     settings: dict[str, Any] = {**SMALL, "replay": "return", "capacity": 2000}
-    agent = kind(RARE if kind is DQN else RARE_BOX, seed=0, **settings)
+    agent = kind(RARE if issubclass(kind, DQN) else RARE_BOX, seed=0, **settings)
     shares, sample = [], agent.buffer.sample
 
     def spy(size: int, **options: Any) -> Any:

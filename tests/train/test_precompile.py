@@ -99,11 +99,11 @@ def test_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not precompile._is_worth_it(make_learning().learner)
 
 
-@pytest.mark.parametrize("agent", ["DQN", "PQN", "SAC", "TD3"])
+@pytest.mark.parametrize("agent", ["DQN", "PQN", "QRDQN", "SAC", "TQC", "TD3"])
 def test_every_agent_has_a_learner_of_its_kernels(agent: str) -> None:
     """Whatever a user's subclass brings, and with any environment's numbers of inputs."""
     made: Any = getattr(rlcpu.train, agent)
-    kind = "discrete" if "Q" in agent else "continuous"
+    kind = "discrete" if agent.endswith("QN") else "continuous"
     env_id = {"discrete": "FrozenLake-v1", "continuous": "MountainCarContinuous-v0"}[kind]
     more = dataclasses.field(default_factory=lambda: own_layers)
     config = dataclasses.make_dataclass(

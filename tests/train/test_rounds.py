@@ -18,7 +18,7 @@ from rlcpu import nn
 from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.nn.layers import embedding
 from rlcpu.replay import PrioritizedReplayBuffer
-from rlcpu.train import DDPG, DQN, SAC, TD3
+from rlcpu.train import DDPG, DQN, QRDQN, SAC, TD3, TQC
 from rlcpu.train.rounds import LEAST_CALLS
 from tests.envs.masked import COUNTER
 from tests.train.states import state_of
@@ -104,7 +104,14 @@ def learn_both(kind: Any, env: Any, rounds: int = ROUNDS, **settings: Any) -> li
     return both
 
 
-ACTORS = [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1"), (TD3, "Pendulum-v1"), (DDPG, "Pendulum-v1")]
+ACTORS: list[tuple[Any, str]] = [
+    (DQN, "CartPole-v1"),
+    (SAC, "Pendulum-v1"),
+    (TD3, "Pendulum-v1"),
+    (DDPG, "Pendulum-v1"),
+    (QRDQN, "CartPole-v1"),
+    (TQC, "Pendulum-v1"),
+]
 
 
 @pytest.mark.parametrize(("kind", "env"), ACTORS)

@@ -240,8 +240,8 @@ class Player:
         for misfit in misfits:
             self.note(
                 "warning",
-                f"scaled by the bounds of observation_space, {misfit.message}: DQN, PQN, SAC, TD3 "
-                "and DDPG learn little of it; give bounds near its values, or train with "
+                f"scaled by the bounds of observation_space, {misfit.message}: all algorithms "
+                "but PPO learn little of it; give bounds near its values, or train with "
                 "normalize_observations=True",
             )
         sizes = np.abs(inputs).max(axis=0)

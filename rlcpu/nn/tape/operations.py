@@ -68,15 +68,27 @@ def sort(tensor: Any) -> Tensor:
     return out
 
 
-def take(tensor: Any, index: Any) -> Tensor:
-    """Return the number at an index (0 for the first), such as the value of the action taken."""
+def take(tensor: Any, index: Any, count: int = 1) -> Tensor:
+    """Return the numbers at an index (0 for the first), such as the value of the action taken.
+
+    Args:
+        tensor: groups of `count` numbers of each sample, one group after the other.
+        index: of the group.
+        count: numbers of a group, such as the quantiles of an action.
+
+    Raises:
+        ValueError: the tensor is no whole number of groups.
+    """
     tape = _tape_of((tensor, index))
     source = tape.tensor(tensor)
-    if isinstance(index, int | np.integer) and not 0 <= index < source.width:
-        raise ValueError(at_user(f"takes number {index}: expected 0 to {source.width - 1}"))
+    if count < 1 or source.width % count:
+        raise ValueError(at_user(f"takes {count} of {source.width} numbers: expected a divisor"))
+    groups = source.width // count
+    if isinstance(index, int | np.integer) and not 0 <= index < groups:
+        raise ValueError(at_user(f"takes number {index}: expected 0 to {groups - 1}"))
     if isinstance(index, Column):
-        tape.limit_index(index, source.width)
-    return _reduce("take", source, b=tape.tensor(index).place)
+        tape.limit_index(index, groups)
+    return _reduce("take", source, count, b=tape.tensor(index).place)
 
 
 def argmax(tensor: Any, *, allowed: Any = None) -> Tensor:
@@ -231,9 +243,9 @@ def normal_log_density(x: float, mean: float, log_std: float) -> float:
 # ---------------------------------------------------------------- writing instructions
 
 
-def _reduce(kind: str, source: Tensor, **fields: int) -> Tensor:
-    """Write an instruction of a kind that makes one number of all numbers of a tensor."""
-    out = source.tape.new(1, source.has_gradient)
+def _reduce(kind: str, source: Tensor, width: int = 1, **fields: int) -> Tensor:
+    """Write an instruction of a kind that makes `width` numbers of all numbers of a tensor."""
+    out = source.tape.new(width, source.has_gradient)
     source.tape.write(
         kind,
         out,

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete
 
+from rlcpu.algorithms import in_words, taking
 from rlcpu.envs.acting.networks import check_network, shape_of, view_of
 from rlcpu.envs.acting.running import RunsNetworks, check_limit
 from rlcpu.envs.contract.dynamics import Dynamics
@@ -481,8 +482,9 @@ def _describe_unfit(dynamics: Dynamics, expected: str) -> str:
 
     `expected` is the class of those that it takes.
     """
-    takes = {Discrete: "PPO, DQN and PQN take", Box: "PPO, SAC, TD3 and DDPG take"}
     space = dynamics.action_space
-    fitting = takes.get(type(space), "PPO takes")
+    kind = {Discrete: "choice", Box: "bounded"}.get(type(space), "any")
+    names = taking(kind)
+    fitting = f"{in_words(names)} take{'s' * (len(names) == 1)}"
     reason = f"{dynamics.id} has action_space={dynamics.describe_actions()}: expected {expected}"
     return f"{reason}; {fitting} a {type(space).__name__}"

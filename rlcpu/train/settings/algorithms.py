@@ -6,9 +6,7 @@ import difflib
 from typing import Any
 
 from rlcpu import train
-
-#: Their names, as `rlcpu train --algo` takes them.
-NAMES = tuple(name.lower() for name in train.__all__ if f"{name}Config" in train.__all__)
+from rlcpu.algorithms import NAMES as NAMES
 
 
 def algorithm(name: str) -> Any:

@@ -131,6 +131,7 @@ def check_config(config: Any, new: Any) -> None:
     # A buffer of n-step returns adds up rewards with the discount that it was made with.
     fixed = _MADE_WITH | ({"gamma"} if getattr(config, "n_step", 1) > 1 else set())
     fixed |= _MADE_WITH_REPLAY if hasattr(config, "replay") else set()
+    fixed |= {each.name for each in dataclasses.fields(config) if each.metadata.get("made_with")}
     for name in config.names():
         if name in fixed and getattr(new, name) != getattr(config, name):
             raise AttributeError(

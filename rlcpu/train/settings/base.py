@@ -89,6 +89,17 @@ _CHOICES = {
 }
 
 
+def setting(default: Any, allowed: range | None = None, *, made_with: bool = False) -> Any:
+    """Return a field of a config, and what is said of it where it is checked.
+
+    Args:
+        default: its value.
+        allowed: whole numbers that it may be; None for those of its annotation.
+        made_with: whether an agent reads it only when it is made.
+    """
+    return dataclasses.field(default=default, metadata={"allowed": allowed, "made_with": made_with})
+
+
 class Settings:
     """Base of dataclasses of hyper-parameters: checks each field by its name.
 
@@ -128,7 +139,11 @@ class Settings:
     def __post_init__(self) -> None:
         this: Any = self
         for field in dataclasses.fields(this):
-            value = _check_setting(field.name, getattr(self, field.name), str(field.type))
+            value, allowed = getattr(self, field.name), field.metadata.get("allowed")
+            if allowed is None:
+                value = _check_setting(field.name, value, str(field.type))
+            else:
+                value = check_count(field.name, value, allowed.start, allowed.stop)
             object.__setattr__(self, field.name, value)
 
     @classmethod

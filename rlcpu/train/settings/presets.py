@@ -173,21 +173,28 @@ def network_of_observations(
 _IN_FRONT = {"conv": convolved, "impala": through_blocks}
 
 
-def network_of_critic(config: Any, dynamics: Dynamics, seed: int) -> nn.Network:
-    """Return a critic: a network of an observation and an action, with one output.
+def network_of_critic(
+    config: Any, dynamics: Dynamics, outputs: tuple[int, ...], seed: int
+) -> nn.Network:
+    """Return a network of an observation and an action that is several critics, of so many outputs.
 
-    The observation goes through a preset's convolutions, all layers of another preset, or the
-    user's layers; then the action is joined to it, and hidden layers follow. So the memory of
-    critics does not depend on the actions that they value.
+    In each the observation goes through a preset's convolutions, all layers of another preset, or
+    the user's layers; then the action is joined to it, and hidden layers follow. So the memory of
+    critics does not depend on the actions that they value. Outputs are one after the other.
     """
     name = config.network
     if not callable(name) and name in _IN_FRONT:
         front: Layers = functools.partial(_IN_FRONT[name], config)
     else:
         front = layers_of(config)
-    features = nn.Input("observation") >> make_layers(front, dynamics.observation_space)
-    hidden = _dense(config)
-    graph = nn.Concatenate(features, nn.Input("action")) >> hidden >> nn.Dense(1, 1.0)
+
+    def critic(size: int) -> nn.Graph:
+        features = nn.Input("observation") >> make_layers(front, dynamics.observation_space)
+        joined = nn.Concatenate(features, nn.Input("action"))
+        return joined >> _dense(config) >> nn.Dense(size, 1.0)
+
+    critics = [critic(size) for size in outputs]
+    graph = critics[0] if len(critics) == 1 else nn.Concatenate(*critics)
     sizes = {"observation": dynamics.observation_size, "action": dynamics.action_size}
     return nn.Network(sizes, graph, seed=seed)
 

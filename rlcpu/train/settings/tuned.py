@@ -63,12 +63,17 @@ def fitting(env_id: str) -> str:
 def default_steps(agent: Any) -> int:
     """Return how many environment steps an agent learns for by default."""
     usual = REPLAY_STEPS if getattr(agent, "buffer", None) is not None else USUAL_STEPS
-    return steps_of(agent.env.dynamics.id, type(agent).__name__.lower(), usual)
+    return steps_of(agent.env.dynamics.id, type(agent), usual)
 
 
-def steps_of(env_id: str, algorithm: str, usual: int) -> int:
-    """Return how many environment steps an algorithm learns an environment for."""
-    return (entry_of(env_id, STEPS) or {}).get(algorithm, usual)
+def steps_of(env_id: str, kind: type, usual: int) -> int:
+    """Return how many environment steps agents of a class learn an environment for.
+
+    They are those of the first class with an entry that it is made of, as QR-DQN of DQN.
+    """
+    steps = entry_of(env_id, STEPS) or {}
+    names = (each.__name__.lower() for each in kind.__mro__)
+    return next((steps[name] for name in names if name in steps), usual)
 
 
 def settings_for(

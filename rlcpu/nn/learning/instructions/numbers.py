@@ -119,17 +119,23 @@ def through_sum(chunk: Any, instruction: Any) -> None:
 
 
 def take(chunk: Any, instruction: Any) -> None:
-    """Take the number at an index."""
-    out, index, count = chunk.rows[instruction.out], chunk.rows[instruction.b], instruction.a_step
-    for i in range(out.size):
-        out[i] = chunk.rows[instruction.a + clamped(index[i], count), i]
+    """Take the numbers at an index, `width` of `a_step` numbers in groups."""
+    index, width = chunk.rows[instruction.b], instruction.width
+    count = instruction.a_step // width
+    for k in range(width):
+        out = chunk.rows[instruction.out + k]
+        for i in range(out.size):
+            out[i] = chunk.rows[instruction.a + clamped(index[i], count) * width + k, i]
 
 
 def through_take(chunk: Any, instruction: Any) -> None:
-    """Add the slope of the result to that of the number that was taken."""
-    out, index, count = chunk.slopes[instruction.out], chunk.rows[instruction.b], instruction.a_step
-    for i in range(out.size):
-        chunk.slopes[instruction.a + clamped(index[i], count), i] += out[i]
+    """Add the slopes of the result to those of the numbers that were taken."""
+    index, width = chunk.rows[instruction.b], instruction.width
+    count = instruction.a_step // width
+    for k in range(width):
+        out = chunk.slopes[instruction.out + k]
+        for i in range(out.size):
+            chunk.slopes[instruction.a + clamped(index[i], count) * width + k, i] += out[i]
 
 
 def argmax(chunk: Any, instruction: Any) -> None:
