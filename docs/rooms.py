@@ -12,7 +12,16 @@ ROOT = Path(__file__).parents[1]
 #: Sizes of boxes in pixels, and the space between them.
 WIDTH, HEIGHT, BETWEEN, ABOVE = 118, 40, 12, 34
 #: Files beside the packages that are no room of a reader: what the others show and name.
-LEFT_OUT = ("_settings", "backends", "palette", "policies", "terminal", "translation", "__main__")
+LEFT_OUT = (
+    "_settings",
+    "algorithms",
+    "backends",
+    "palette",
+    "policies",
+    "terminal",
+    "translation",
+    "__main__",
+)
 
 #: Modules that users of other libraries import by name, above the rooms that they show.
 FACES = ("rlcpu.scan.jax", "rlcpu.scan.torch")

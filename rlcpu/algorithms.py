@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 
-class Algorithm(NamedTuple):
+class AlgorithmFacts(NamedTuple):
     """Facts of an algorithm."""
 
     module: str  # of `rlcpu.train`, which has the class of agents, and that of their settings
@@ -21,22 +21,22 @@ class Algorithm(NamedTuple):
 
 #: By the name of the class of agents; its settings are a class of this name and "Config".
 TABLE = {
-    "PPO": Algorithm("ppo", actions="any", has_replay=False),
-    "PQN": Algorithm("pqn", actions="choice", has_replay=False),
-    "DQN": Algorithm("dqn", actions="choice", has_replay=True),
-    "QRDQN": Algorithm("qrdqn", actions="choice", has_replay=True),
-    "SAC": Algorithm("sac", actions="bounded", has_replay=True),
-    "TQC": Algorithm("tqc", actions="bounded", has_replay=True),
-    "TD3": Algorithm("td3", actions="bounded", has_replay=True),
-    "DDPG": Algorithm("td3", actions="bounded", has_replay=True),
-    "BC": Algorithm("bc", actions="any", has_replay=True, takes_steps=False),
+    "PPO": AlgorithmFacts("ppo", actions="any", has_replay=False),
+    "PQN": AlgorithmFacts("pqn", actions="choice", has_replay=False),
+    "DQN": AlgorithmFacts("dqn", actions="choice", has_replay=True),
+    "QRDQN": AlgorithmFacts("qrdqn", actions="choice", has_replay=True),
+    "SAC": AlgorithmFacts("sac", actions="bounded", has_replay=True),
+    "TQC": AlgorithmFacts("tqc", actions="bounded", has_replay=True),
+    "TD3": AlgorithmFacts("td3", actions="bounded", has_replay=True),
+    "DDPG": AlgorithmFacts("td3", actions="bounded", has_replay=True),
+    "BC": AlgorithmFacts("bc", actions="any", has_replay=True, takes_steps=False),
 }
 #: As `rlcpu train --algo` takes them.
 NAMES = tuple(name.lower() for name, row in TABLE.items() if row.takes_steps)
 
 
 def taking(actions: str) -> list[str]:
-    """Return the classes that learn by steps of actions of a kind, see `Algorithm.actions`."""
+    """Return the classes that learn by steps of actions of a kind, see `AlgorithmFacts`."""
     return [
         name for name, row in TABLE.items() if row.takes_steps and row.actions in ("any", actions)
     ]

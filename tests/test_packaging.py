@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "_settings": (),
     "terminal": (),
     "palette": (),
+    "algorithms": (),
     "translation": (),
     "backends": (),
     "kernels": ("terminal",),
@@ -39,16 +40,17 @@ MAY_IMPORT = {
     "policies": ("envs",),
     "distributed": ("kernels", "envs", "replay"),
     "train": (
-        *("terminal", "palette", "translation", "kernels", "nn", "replay", "scan", "envs"),
+        *("terminal", "palette", "translation", "algorithms", "kernels", "nn", "replay", "scan"),
+        "envs",
         "distributed",
     ),
     "experiments": ("terminal", "palette", "translation", "kernels", "envs", "train"),
     "cuda": ("backends", "kernels", "nn", "replay", "scan", "envs"),
     "adapters": ("kernels", "nn", "replay", "envs"),
-    "catalogue": ("envs", "train"),
+    "catalogue": ("algorithms", "envs", "train"),
     "cli": (
         *("terminal", "palette", "translation", "kernels", "envs", "distributed", "train"),
-        *("experiments", "cuda", "catalogue"),
+        *("experiments", "cuda", "algorithms", "catalogue"),
     ),
     "__main__": ("cli",),
 }
