@@ -83,7 +83,8 @@ def test_names_and_signatures_change_with_a_line_in_the_changelog() -> None:
     """They are those of `public_names.txt`, whose program asks for the line."""
     before = public_names.FILE.read_text("utf-8").splitlines()[1:]
     changed = public_names.changes(before, list(public_names.lines()))
-    how = "add a line to CHANGELOG.md and run python -m tests.public_names"
+    line = "" if public_names.is_first() else "add a line to CHANGELOG.md and "
+    how = f"{line}run python -m tests.public_names"
     assert not changed, "\n".join([how, *changed])
 
 
@@ -94,6 +95,7 @@ def test_the_list_is_not_written_without_a_line_in_the_changelog(
     monkeypatch.setattr(public_names, "FILE", file)
     news = ["- `collect` is new"]
     monkeypatch.setattr(public_names, "unreleased", lambda: news[-1])
+    monkeypatch.setattr(public_names, "is_first", lambda: False)
     monkeypatch.setattr(public_names, "lines", lambda: iter(["rlcpu.collect(env)"]))
     public_names.main()
     monkeypatch.setattr(public_names, "lines", lambda: iter(["rlcpu.collect(env, steps=1)"]))
@@ -105,6 +107,10 @@ def test_the_list_is_not_written_without_a_line_in_the_changelog(
     news.append("- `collect` is new, and takes `steps`")
     public_names.main()
     assert file.read_text().splitlines()[1:] == ["rlcpu.collect(env, steps=1)"]
+    monkeypatch.setattr(public_names, "is_first", lambda: True)
+    monkeypatch.setattr(public_names, "lines", lambda: iter(["rlcpu.gather(env)"]))
+    public_names.main()  # everything is new
+    assert file.read_text().splitlines()[1:] == ["rlcpu.gather(env)"]
 
 
 TYPED = """
