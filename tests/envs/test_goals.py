@@ -425,3 +425,18 @@ def test_gymnasium_without_rewards():
         rlcpu.envs.GymnasiumEnv(Silent()).compute_reward(*goals)
     with pytest.raises(TypeError, match="Pendulum-v1 has no goals: observation_space="):
         rlcpu.envs.GymnasiumEnv(gymnasium.make("Pendulum-v1")).compute_reward(*goals)
+
+
+def test_a_robot_of_gymnasium():
+    """Rewards of Gymnasium-Robotics' FetchReach, of which no episode ends at its goal."""
+    robots = pytest.importorskip("gymnasium_robotics")
+    gymnasium.register_envs(robots)
+    env = rlcpu.make_vec("FetchReach-v4", num_envs=2)
+    env.reset(seed=0)
+    columns = rlcpu.collect(env, rlcpu.policies.Uniform(), 20).transitions(packed=True)
+    goals = columns["next_observation"]
+    rewards, terminated = env.compute_reward(goals["achieved_goal"], goals["desired_goal"])
+    np.testing.assert_array_equal(rewards, columns["reward"])
+    assert not terminated.any()
+    rewards, _ = env.compute_reward(goals["achieved_goal"], goals["achieved_goal"])
+    assert rewards.tolist() == [0.0] * 40

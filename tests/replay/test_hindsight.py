@@ -212,6 +212,25 @@ def test_files_and_copies_go_on(goal, tmp_path):
     assert_same(again.sample(20, compute_reward=compute_reward), buffer.sample(20))
 
 
+def test_files_of_little(tmp_path):
+    """Of an empty buffer, and of one whose environment has no axis."""
+    buffer = HindsightReplayBuffer(6, EXAMPLE, compute_reward=compute_reward, ratio=1.0, seed=2)
+    other = copy.deepcopy(buffer)
+    other.save(tmp_path / "empty")
+    other = HindsightReplayBuffer.load(tmp_path / "empty")
+    other.compute_reward = compute_reward
+    steps = Episodes(np.random.default_rng(0), 1).take(9)
+
+    def without_env(batch):
+        if isinstance(batch, dict):
+            return {name: without_env(each) for name, each in batch.items()}
+        return batch[:, 0]
+
+    for each in (buffer, other):
+        each.add(without_env(steps))
+    assert_same(buffer.sample(30), other.sample(30))
+
+
 def test_splits_of_steps_make_no_difference():
     one, other = filled()[0], filled()[0]
     steps = Episodes(np.random.default_rng(2), 3).take(40)
