@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+import rlcpu
+from rlcpu import algorithms
 from tests.scripts import run
 
 ROOT = Path(__file__).parents[1]
@@ -196,6 +198,20 @@ def test_how_long_a_first_run_takes_is_said_by_one_fact() -> None:
     texts.pop(DOCS / "gpu.md")  # CUDA's compiler
     assert [path.name for path, text in texts.items() if asked.search(text)] == []
     assert "fact: first run" in README.read_text("utf-8")
+
+
+def test_settings_are_not_said_to_be_tuned() -> None:
+    """Most settings have no search or run behind them: the table of runs says what was measured."""
+    asked = re.compile(r"\btuned settings|settings (?:\w+ )?tuned|over ten seeds", re.IGNORECASE)
+    assert [page.name for page in PAGES if asked.search(page.read_text("utf-8"))] == []
+
+
+def test_all_algorithms_are_named() -> None:
+    """In the first paragraph of the README, the page on the scope, and by `help(rlcpu.train)`."""
+    listed = README.read_text("utf-8").partition("<picture>")[0], rlcpu.train.__doc__ or ""
+    names = [name for name, row in algorithms.TABLE.items() if row.takes_steps]
+    for text in (*listed, (DOCS / "install.md").read_text("utf-8")):
+        assert [name for name in names if name not in text.replace("QR-DQN", "QRDQN")] == []
 
 
 def test_commands_can_be_pasted() -> None:

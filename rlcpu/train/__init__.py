@@ -1,4 +1,4 @@
-"""Agents: PPO, PQN, DQN, SAC, TD3, DDPG."""
+"""Agents: PPO, PQN, DQN, QRDQN, SAC, TQC, TD3, DDPG and BC."""
 
 import importlib
 from typing import TYPE_CHECKING
