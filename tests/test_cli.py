@@ -175,6 +175,17 @@ def test_it_says_what_can_be_done_next(
     assert capsys.readouterr().out.splitlines()[-2:] == ["saved       mine.npz", last]
 
 
+@pytest.mark.parametrize(("target", "is_told"), [(475.0, True), (None, False)])
+def test_a_loaded_agent_that_meets_the_target_can_be_trained_on(
+    capsys: pytest.CaptureFixture[str], target: float | None, is_told: bool
+) -> None:
+    args: Any = SimpleNamespace(load="a.npz", env=None, keep_best=None)
+    files: Any = SimpleNamespace(saved=Path("a.npz"), target=target)
+    cli_train.print_next(args, files, solved=True)
+    more = "to train on rlcpu train --load a.npz --target none"
+    assert (more in capsys.readouterr().out.splitlines()) == is_told
+
+
 def test_a_return_just_below_the_target_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli_train.print_evaluation(np.array([474.99]), 475.0) == cli_train.EXIT_FAILED
     assert capsys.readouterr().out.splitlines()[-1] == "not solved  474.99 < 475"

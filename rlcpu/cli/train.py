@@ -654,7 +654,7 @@ def print_next(args: argparse.Namespace, files: Files, *, solved: bool) -> None:
         say("not saved   add --save FILE to keep the agent", "yellow")
         return
     file, module = str(saved), [args.env.text] if args.env and ":" in args.env.text else []
-    command = ["rlcpu", "eval", file, *module]
-    if not solved:
-        command = ["rlcpu", "train", *module, "--load", file]
-    print_line("next", shlex.join(command))
+    goes_on = ["rlcpu", "train", *module, "--load", file]
+    print_line("next", shlex.join(["rlcpu", "eval", file, *module] if solved else goes_on))
+    if args.load and solved and files.target is not None:  # it may have met the target before
+        print_line("to train on", shlex.join([*goes_on, "--target", "none"]))
