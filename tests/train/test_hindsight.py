@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from rlcpu import replay
 from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.envs.tasks.goals.bit_flip import bit_flip
-from rlcpu.train import DQN, SAC, TD3
+from rlcpu.train import DQN, QRDQN, SAC, TD3, TQC
 from tests.train.states import state_of
 
 BITS = bit_flip(8, id="EightBits-v0")
@@ -29,7 +29,9 @@ SMALL: dict[str, Any] = {
     "replay": "hindsight",
 }
 EVERY = pytest.mark.parametrize(
-    ("kind", "env"), [(DQN, "BitFlip-v0"), (SAC, "PointMaze-v0"), (TD3, "PointMaze-v0")]
+    ("kind", "env"),
+    [(each, "BitFlip-v0") for each in (DQN, QRDQN)]
+    + [(each, "PointMaze-v0") for each in (SAC, TQC, TD3)],
 )
 
 

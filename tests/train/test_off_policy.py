@@ -230,7 +230,7 @@ def test_buffers_of_ones_own(kind: Any, env: str) -> None:
         kind(rlcpu.make_vec(env, num_envs=4), buffer=two, **SMALL)
     with pytest.raises(ValueError, match="num_envs=4: buffer has 2, which counts"):
         kind(env, buffer=two, **SMALL)
-    with pytest.raises(TypeError, match="expected a ReplayBuffer, PrioritizedReplayBuffer or"):
+    with pytest.raises(TypeError, match="expected a ReplayBuffer, PrioritizedReplayBuffer, H"):
         kind(env, buffer=replay.ItemBuffer(500, example_of(env)), **SMALL)
     several = replay.ReplayBuffer(500, example_of(env), n_step=3)  # of one environment
     with pytest.raises(ValueError, match=r"n_step=3 and num_envs=None: .* expected num_envs=4"):
