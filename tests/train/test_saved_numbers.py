@@ -117,6 +117,65 @@ def test_a_loaded_agent_goes_on_bit_for_bit(
     np.testing.assert_array_equal(*outputs)
 
 
+def novelty(batch: Any, nets: Any, settings: Any) -> Any:
+    x = batch.observation - nn.hold(nets.mean)
+    error = nn.sum(nn.each(squared, nets.predictor(x), nn.hold(nets.fixed(x))))
+    return nn.mean(error), {"novelty": error}
+
+
+def curious(base: Any) -> Any:
+    """Return a class of agents with a fixed network, and moments of their own that losses read."""
+
+    class Curious(base):
+        algorithm = f"Curious{base.algorithm}"
+        reported = ("novelty",)
+
+        def networks(self, seed: int) -> Any:
+            return {
+                **super().networks(seed),
+                "predictor": nn.Network((4, 8, 2), seed=1),
+                "fixed": nn.Network((4, 8, 2), seed=2),
+                "mean": np.zeros(4, np.float32),
+            }
+
+        def updates(self) -> Any:
+            return [*super().updates(), nn.Update(novelty)]
+
+        def write_mean(self, observations: Any) -> None:
+            mean = self.learner.value_of("mean")
+            mean += np.float32(0.1) * (observations.mean(axis=0) - mean)
+
+        def improve(self) -> Any:  # of agents with replay
+            self.write_mean(self.buffer.sample(16)["observation"])
+            return super().improve()
+
+        def columns(self, rollout: Any) -> Any:  # of PPO
+            self.write_mean(rollout.observations.reshape(-1, 4))
+            return super().columns(rollout)
+
+    return Curious
+
+
+@pytest.mark.parametrize(("base", "settings"), [(DQN, SMALL), (PPO, ROLLOUTS)])
+def test_what_no_update_learns_is_in_files(
+    base: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    agent = curious(base)("CartPole-v1", seed=0, **settings)
+    fixed = agent.networks(0)["fixed"].parameters
+    agent.learn(320)
+    agent.save(tmp_path / "agent")
+    loaded = type(agent).load(tmp_path / "agent")
+    mean = agent.learner.value_of("mean").copy()
+    assert mean.all()
+    np.testing.assert_array_equal(loaded.learner.value_of("mean"), mean)
+    for each in (agent, loaded):
+        assert each.learn(320).losses.novelty > 0.0
+    assert_same(agent, loaded)
+    assert (agent.learner.value_of("mean") != mean).all()
+    number = agent.learner.names.index("fixed")
+    np.testing.assert_array_equal(agent.learner.networks[number].parameters, fixed)
+
+
 def test_numbers_are_those_of_before_an_update_that_is_undone() -> None:
     """As all of PPO: what goes on is the run that was not interrupted."""
 
