@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from rlcpu import cli
+from rlcpu.cli import report
 from rlcpu.cli import train as cli_train
-from rlcpu.cli.train import estimate
+from rlcpu.cli.report import estimate
 from rlcpu.envs import find
 from rlcpu.train import PPO, History
 from rlcpu.train.settings.tuned import STEPS
@@ -150,7 +151,7 @@ def test_report_tells_of_compiling(
 ) -> None:
     agent = trainer("CartPole-v1", seed=0)
     agent.history.time_compile = 12.34
-    cli_train.print_training(agent)
+    report.print_training(agent)
     assert "prepared    in 12.3 s more, once on this machine" in capsys.readouterr().out
 
 
@@ -187,7 +188,7 @@ def test_a_loaded_agent_that_meets_the_target_can_be_trained_on(
 
 
 def test_a_return_just_below_the_target_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli_train.print_evaluation(np.array([474.99]), 475.0) == cli_train.EXIT_FAILED
+    assert report.print_evaluation(np.array([474.99]), 475.0) == report.EXIT_FAILED
     assert capsys.readouterr().out.splitlines()[-1] == "not solved  474.99 < 475"
 
 
@@ -202,12 +203,12 @@ def test_no_command_prints_help_with_examples(capsys: pytest.CaptureFixture[str]
     ("greedy_return", "threshold", "argv", "code"),
     [
         (475.0, 475.0, [], 0),
-        (474.9, 475.0, [], cli_train.EXIT_FAILED),
+        (474.9, 475.0, [], report.EXIT_FAILED),
         (474.9, 475.0, ["--target", "400"], 0),
-        (480.0, 475.0, ["--target", "490"], cli_train.EXIT_FAILED),
+        (480.0, 475.0, ["--target", "490"], report.EXIT_FAILED),
         (-1500.0, None, [], 0),
-        (-1500.0, None, ["--target", "-200"], cli_train.EXIT_FAILED),
-        (float("nan"), 475.0, [], cli_train.EXIT_FAILED),
+        (-1500.0, None, ["--target", "-200"], report.EXIT_FAILED),
+        (float("nan"), 475.0, [], report.EXIT_FAILED),
     ],
 )
 def test_exit_code_says_whether_the_greedy_policy_solves(
@@ -309,7 +310,7 @@ def test_parameters_and_settings_reach_the_agent(capsys: pytest.CaptureFixture[s
     argv = "train CartPole-v1 --steps 100 --num-envs 8 --param gravity=1.6 --episodes 1"
     settings = "num_steps=16 hidden=16, activation=relu normalize_observations=true gamma=0.9"
     pairs = [word for setting in settings.split() for word in ("--set", setting)]
-    assert cli.main([*argv.split(), *pairs]) == cli_train.EXIT_FAILED
+    assert cli.main([*argv.split(), *pairs]) == report.EXIT_FAILED
     assert "trained     128 steps" in capsys.readouterr().out
 
 
@@ -379,7 +380,7 @@ def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(
     argv = "train CartPole-v1 --steps 640 --num-envs 8 --target 501 --episodes 5 --save whole.npz"
     argv += " --csv whole.csv --set num_steps=16 --set hidden=16, --set minibatch_size=64"
     argv += " --set num_epochs=2 --set learning_rate_schedule=linear"
-    assert cli.main(argv.split()) == cli_train.EXIT_FAILED
+    assert cli.main(argv.split()) == report.EXIT_FAILED
     update = PPO._update
 
     def interrupted(self: PPO, *args: Any) -> None:
@@ -392,7 +393,7 @@ def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(
     monkeypatch.setattr(PPO, "_update", update)
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("to go on    rlcpu train --load part.npz --steps 384 --schedule 0:640")
-    assert cli.main(last.split()[4:]) == cli_train.EXIT_FAILED
+    assert cli.main(last.split()[4:]) == report.EXIT_FAILED
     whole, part = (PPO.load(tmp_path / f"{name}.npz") for name in ("whole", "part"))
     assert (whole.steps, part.steps) == (640, 640)
     np.testing.assert_array_equal(whole.policy.parameters, part.policy.parameters)
@@ -438,7 +439,7 @@ def test_an_agent_that_cannot_be_written_goes_elsewhere(
     monkeypatch.setattr(trainer, "save", save)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     target = str(tmp_path / "a.npz")
-    assert cli.main(["train", "CartPole-v1", "--save", target]) == cli_train.EXIT_FAILED
+    assert cli.main(["train", "CartPole-v1", "--save", target]) == report.EXIT_FAILED
     out, err = capsys.readouterr()
     assert f"cannot write {target}: No space left on device" in err
     rescued = tmp_path / "a.npz.rescued.npz"
@@ -464,7 +465,7 @@ def test_a_folder_that_must_not_be_written_is_found_first(
 def test_devices_are_written_and_not_replaced(
     trainer: type[FakeAgent], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["train", "CartPole-v1", "--csv", "/dev/full"]) == cli_train.EXIT_FAILED
+    assert cli.main(["train", "CartPole-v1", "--csv", "/dev/full"]) == report.EXIT_FAILED
     assert "cannot write /dev/full: No space left on device" in capsys.readouterr().err
     assert cli.main(["train", "CartPole-v1", "--csv", "/dev/null"]) == 0
     assert not Path("/dev/null").is_file()
@@ -556,13 +557,13 @@ def test_warmup_compiles_every_part(
 ) -> None:
     seen: list[tuple[str, str]] = []
     jobs = (lambda env_id, dtype: seen.append((env_id, dtype)),)
-    monkeypatch.setattr(cli.commands, "WARMUP_JOBS", jobs)
+    monkeypatch.setattr(cli.warmup, "WARMUP_JOBS", jobs)
     assert cli.main(["warmup", "CartPole-v1", "Pendulum-v1"]) == 0
     assert len(seen) == len(set(seen)) == 4
     assert capsys.readouterr().out == "compiled CartPole-v1, Pendulum-v1 in float32 and float64\n"
     seen.clear()
     assert cli.main(["warmup", "--dtype", "float32"]) == 0
-    assert seen == [(env_id, "float32") for env_id in cli.commands.known_environments()]
+    assert seen == [(env_id, "float32") for env_id in cli.arguments.known_environments()]
 
 
 def test_warmup_for_real(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 
 import rlcpu
 from rlcpu import cli
-from rlcpu.cli import train as cli_train
+from rlcpu.cli import report
 
 COMMAND = [sys.executable, "-W", "error", "-m", "rlcpu"]
 
@@ -61,7 +61,7 @@ def test_train_end_to_end(tmp_path: Path) -> None:
     assert f"trained for {agent.steps:,} steps" in result.stdout
     argv = "train --load agent.npz --steps 100 --target 501 --save agent.npz"
     result = run_module(*argv.split(), cwd=tmp_path)
-    assert result.returncode == cli_train.EXIT_FAILED
+    assert result.returncode == report.EXIT_FAILED
     assert "not solved" in result.stdout
     assert rlcpu.train.PPO.load(tmp_path / "agent.npz").steps == agent.steps + 2048
 
@@ -135,7 +135,7 @@ SHORT += ["--set", "num_steps=8", "--set", "hidden=16,", "--set", "minibatch_siz
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux alone has a full device")
-@pytest.mark.parametrize(("target", "code"), [("1", 0), ("501", cli_train.EXIT_FAILED)])
+@pytest.mark.parametrize(("target", "code"), [("1", 0), ("501", report.EXIT_FAILED)])
 def test_output_that_cannot_be_written_hides_no_result(
     tmp_path: Path, target: str, code: int
 ) -> None:
@@ -211,5 +211,5 @@ rlcpu.register(dataclasses.replace(DYNAMICS, id="Plain-v0", original=None))
 
 def test_too_few_steps_end_to_end(tmp_path: Path) -> None:
     result = run_module("train", "CartPole-v1", "--steps", "100", cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (cli_train.EXIT_FAILED, "")
+    assert (result.returncode, result.stderr) == (report.EXIT_FAILED, "")
     assert "not solved" in result.stdout

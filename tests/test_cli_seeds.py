@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from rlcpu import cli
-from rlcpu.cli import commands, seeds
+from rlcpu.cli import commands, report, seeds
 from rlcpu.cli import train as cli_train
 from rlcpu.experiments import load
 from rlcpu.experiments.folder import DONE, run_folder
@@ -240,7 +240,7 @@ def test_a_table_that_cannot_be_written_loses_nothing(
     if not Path("/dev/full").exists():
         pytest.skip("Linux has it")
     code = run(*SMALL, "--seeds 1 --target none --csv /dev/full --plot a.png --save runs")
-    assert code == cli_train.EXIT_FAILED
+    assert code == report.EXIT_FAILED
     out, err = capsys.readouterr()
     assert "cannot write /dev/full: No space left on device" in err
     assert "picture     a.png" in out

@@ -7,13 +7,11 @@ where they are used: a run without a picture does not wait for matplotlib.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Self
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import rlcpu
 from rlcpu.algorithms import NAMES as ALGORITHMS
@@ -26,7 +24,6 @@ from rlcpu.cli.arguments import (
     finite,
     hint_at_arguments,
     import_user_module,
-    known_environments,
     output_file,
     picture_file,
     policy_file,
@@ -38,18 +35,15 @@ from rlcpu.cli.arguments import (
 )
 from rlcpu.cli.curves import plot
 from rlcpu.cli.doctor import doctor
+from rlcpu.cli.files import EPISODES
+from rlcpu.cli.output import Output, drop_output
+from rlcpu.cli.report import EXIT_FAILED
 from rlcpu.cli.seeds import compare, train_seeds
 from rlcpu.cli.show import show
-from rlcpu.cli.train import (
-    EPISODES,
-    EXIT_FAILED,
-    evaluate,
-    load_agent,
-    take_settings,
-    train,
-)
+from rlcpu.cli.train import evaluate, load_agent, take_settings, train
 from rlcpu.cli.tune import tune
-from rlcpu.terminal import Bar, is_watched, say
+from rlcpu.cli.warmup import warmup
+from rlcpu.terminal import say
 
 EXIT_BAD_ARGUMENTS = 2
 EXIT_INTERRUPTED = 130
@@ -115,70 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("rlcpu: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _drop_output(sys.stdout)  # `| head` has seen enough
+        drop_output(sys.stdout)  # `| head` has seen enough
         return EXIT_PIPE_CLOSED
-
-
-class Output:
-    """Standard output in a context: no run fails because it cannot be printed.
-
-    Letters that it cannot encode are escaped. Where it is closed or full, the rest of what is
-    printed is dropped, and one line on standard error says so.
-
-    Attributes:
-        trouble: why something was dropped, or "".
-    """
-
-    def __init__(self) -> None:
-        self.stream: Any = sys.stdout
-        self.trouble = ""
-
-    def write(self, text: str) -> int:
-        """Print a text."""
-        try:
-            self._try("write", text)
-        except UnicodeEncodeError:
-            self._try("write", text.encode("ascii", "backslashreplace").decode())
-        return len(text)
-
-    def flush(self) -> None:
-        """Print the text that waits in the buffer."""
-        if self.stream is not None:
-            self._try("flush")
-
-    def _try(self, method: str, *text: str) -> None:
-        """Call a method of the stream, and note what is wrong with it: later calls do nothing."""
-        if self.trouble:
-            return
-        if self.stream is None:  # as Python leaves it where the shell has closed it
-            self.trouble = "it is closed"
-            return
-        try:
-            getattr(self.stream, method)(*text)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            self.trouble = error.strerror or str(error)
-            _drop_output(self.stream)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-    def __enter__(self) -> Self:
-        sys.stdout = self
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.stdout = self.stream
-        self.flush()
-        if self.trouble:
-            line = f"rlcpu: standard output cannot be written: {self.trouble}"
-            print(line, file=sys.stderr)
-
-
-def _drop_output(stream: Any) -> None:
-    """Discard the buffer of a stream, which Python would write when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def check(args: argparse.Namespace) -> int:
@@ -288,69 +220,6 @@ def export(args: argparse.Namespace) -> int:
         raise CommandError(f"{args.policy}: {error}") from None
     print(f"wrote {args.policy}")
     return 0
-
-
-# ---------------------------------------------------------------- rlcpu warmup
-
-
-def warmup(args: argparse.Namespace) -> int:
-    """Compile, and so cache, the kernels of stepping, collecting and training."""
-    env_ids = [env.id for env in args.envs] or known_environments()
-    dtypes = args.dtype or DTYPES
-    jobs = [(env, dtype, job) for env in env_ids for dtype in dtypes for job in WARMUP_JOBS]
-    shown = is_watched() and not args.no_progress
-    with Bar("kernels", len(jobs), "parts") if shown else contextlib.nullcontext() as bar:
-        for done, (env_id, dtype, job) in enumerate(jobs, 1):
-            job(env_id, dtype)
-            if bar is not None:
-                bar.show(done, text=f"{env_id} {dtype} {job.__name__.removeprefix('warm_')}")
-    print(f"compiled {', '.join(env_ids)} in {' and '.join(dtypes)}")
-    return 0
-
-
-def few_and_many(env_id: str, many: int) -> tuple[int, ...]:
-    """Return numbers of environments whose kernels differ: MuJoCo's are the same for any."""
-    return (2, many) if rlcpu.envs.find(env_id).runs_in_kernels else (2,)
-
-
-def warm_step(env_id: str, dtype: str) -> None:
-    """Compile `env.step`, in few environments (serial kernels) and many (parallel kernels)."""
-    for num_envs in few_and_many(env_id, 1 << 16):
-        env = rlcpu.make_vec(env_id, num_envs=num_envs, dtype=dtype)
-        env.reset(seed=0)
-        env.step(env.action_space.sample())
-
-
-def warm_collect(env_id: str, dtype: str) -> None:
-    """Compile `simulate` and `collect` with the policies that take no code of the user's."""
-    for num_envs in few_and_many(env_id, 1 << 14):
-        env = rlcpu.make_vec(env_id, num_envs=num_envs, dtype=dtype)
-        env.reset(seed=0)
-        spaces = env.dynamics.observation_space, env.dynamics.action_space
-        for policy in (rlcpu.policies.Uniform(), rlcpu.policies.MLP(*spaces)):
-            rlcpu.simulate(env, policy, 2)
-            rlcpu.collect(env, policy, 2)
-
-
-def warm_train(env_id: str, dtype: str) -> None:
-    """Compile the default training of each algorithm that takes the environment's actions."""
-    from rlcpu.envs.rollout.collect import EndlessEpisodeError
-    from rlcpu.train.settings.algorithms import algorithm
-
-    for name in ALGORITHMS:
-        try:
-            agent = algorithm(name)(env_id, seed=0, dtype=dtype)
-        except (TypeError, ValueError):  # before anything is compiled
-            continue
-        enough = getattr(agent.config, "learning_starts", 0)
-        # Many steps, of which few are made: only long runs load the kernel of whole rounds. The
-        # callback ends the run by returning False.
-        agent.learn(1e9, callback=lambda progress, enough=enough: progress.steps <= enough)
-        with contextlib.suppress(EndlessEpisodeError):  # it has hardly learnt
-            agent.evaluate(num_episodes=1, seed=0)
-
-
-WARMUP_JOBS: tuple[Callable[[str, str], None], ...] = (warm_step, warm_collect, warm_train)
 
 
 # ---------------------------------------------------------------- arguments

@@ -6,8 +6,9 @@ import argparse
 
 from rlcpu.cli.arguments import CommandError
 from rlcpu.cli.labels import setting_in_words
+from rlcpu.cli.report import EXIT_FAILED
 from rlcpu.cli.show import print_wrapped
-from rlcpu.cli.train import EXIT_FAILED, load_agent
+from rlcpu.cli.train import load_agent
 from rlcpu.terminal import say
 
 

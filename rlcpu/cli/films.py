@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rlcpu.cli.train import Agent
+    from rlcpu.cli.report import Agent
 
 #: Frames of a film: an episode of an environment without a limit need not end.
 MOST_FRAMES = 2000

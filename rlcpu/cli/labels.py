@@ -6,7 +6,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlcpu.cli.train import Agent
+    from rlcpu.cli.report import Agent
 
 
 def labels_of(agent: Agent, name: str | None = None) -> dict[str, Any]:

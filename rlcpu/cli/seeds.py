@@ -19,12 +19,10 @@ import numpy as np
 
 from rlcpu.cli.arguments import CommandError
 from rlcpu.cli.labels import variant_of
+from rlcpu.cli.report import EXIT_FAILED, print_line, print_run
 from rlcpu.cli.train import (
-    EXIT_FAILED,
     Terminated,
     make_agent,
-    print_line,
-    print_run,
     target_of,
     tensorboard,
     terminating,

@@ -4,42 +4,34 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 import shlex
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlcpu.algorithms import NAMES as ALGORITHMS
 from rlcpu.cli.arguments import CommandError, output_file
-from rlcpu.cli.curves import draw_run
+from rlcpu.cli.files import Files, next_seed
 from rlcpu.cli.films import check_renderer, write_video
-from rlcpu.cli.labels import labels_of
-from rlcpu.terminal import is_watched, rounded, say, sparkline
+from rlcpu.cli.report import (
+    EXIT_FAILED,
+    print_evaluation,
+    print_evaluations,
+    print_ledger,
+    print_line,
+    print_run,
+    print_training,
+)
+from rlcpu.terminal import is_watched, say
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rlcpu.distributed import Ledger
-    from rlcpu.train import Evaluation
-    from rlcpu.train.off_policy import OffPolicy
-    from rlcpu.train.ppo import PPO
+    from rlcpu.cli.report import Agent
 
-    Agent = PPO | OffPolicy
-
-EXIT_FAILED = 1
-#: Of the evaluation at the end.
-EPISODES = 100
-#: Options that name what is written beside the agent.
-FILES = ("csv", "tensorboard", "plot", "video")
-#: Options that say what is evaluated and saved on the way.
-ON_THE_WAY = ("evaluations", "eval_episodes", "keep_best", "patience", "save_every")
-#: Columns of the report, whose lines begin with a word of at most 12.
-COLUMNS = 70
 #: Options that have no effect without another.
 _NEEDED = {
     "eval_episodes": "evaluations",
@@ -145,11 +137,6 @@ def target_of(args: argparse.Namespace, agent: Agent) -> float | None:
         threshold: float | None = agent.env.dynamics.reward_threshold
         return threshold
     return None if args.target == "none" else args.target
-
-
-def next_seed(agent: Agent) -> int:
-    """Return the seed after that of an agent's training, for episodes."""
-    return (agent.seed + 1) % 2**128
 
 
 def evaluate(args: argparse.Namespace) -> int:
@@ -353,28 +340,22 @@ def unique(pairs: list[tuple[str, Any]], options: dict[str, Any]) -> dict[str, A
     return dict(pairs)
 
 
-def _agent_class(path: str) -> type[Agent]:
-    """Return the class that a file's format names, "rlcpu <algorithm> <version>"; else PPO's.
-
-    PPO's `load` says what is wrong with a file that has no such format.
-    """
-    from rlcpu.train.keeping.checkpoint import format_of
-    from rlcpu.train.settings.algorithms import NAMES, algorithm
-
-    match format_of(path).lower().split():
-        case [_, name, _] if name in NAMES:
-            return algorithm(name)
-    return algorithm("ppo")
-
-
 def load_agent(args: argparse.Namespace) -> Agent:
     """Load the agent of the file `args.load`.
 
     Raises:
         CommandError: there is none, or it is one of another environment than `args.env`.
     """
+    from rlcpu.train.keeping.checkpoint import format_of
+    from rlcpu.train.settings.algorithms import NAMES, algorithm
+
     try:
-        agent: Agent = _agent_class(args.load).load(args.load, num_threads=args.threads)
+        match format_of(args.load).lower().split():  # "rlcpu <algorithm> <version>"
+            case [_, name, _] if name in NAMES:
+                kind = algorithm(name)
+            case _:
+                kind = algorithm("ppo")  # whose `load` says what is wrong with the file
+        agent: Agent = kind.load(args.load, num_threads=args.threads)
     except FileNotFoundError:
         raise CommandError(f"there is no file {args.load!r}") from None
     except (OSError, TypeError, ValueError) as error:
@@ -382,267 +363,6 @@ def load_agent(args: argparse.Namespace) -> Agent:
     if args.env is not None and args.env.id != agent.env.dynamics.id:
         raise CommandError(f"{args.load}: an agent of {agent.env.dynamics.id}, not {args.env.id}")
     return agent
-
-
-# ---------------------------------------------------------------- files
-
-
-def schedules_of(config: Any) -> list[str]:
-    """Return the settings that say how others change over the steps of a run, by name."""
-    names = "learning_rate_schedule", "clip_schedule"  # that of exploration has steps of its own
-    return [name for name in names if name in config.names()]
-
-
-class Files:
-    """The files of a training run; where one cannot be written, the others still are."""
-
-    def __init__(self, args: argparse.Namespace, agent: Agent, target: float | None) -> None:
-        self.args, self.agent, self.target = args, agent, target
-        self.saved: Path | None = None  # where the agent was saved
-        self._saved_at: int | None = None  # its total steps when the table was written with it
-        #: Lines to print on files that were written, and that could not be.
-        self.written: list[str] = []
-        self.failed: list[str] = []
-
-    def write_agent(self) -> None:
-        """Write the agent and the table of its curve, if they are wanted."""
-        if self.args.save:
-            self._save(self.args.save)
-        if self.args.keep_best and self.agent.best_evaluation is not None:
-            self.written.append(f"{'best':<12}{self.args.keep_best}")
-        if self.args.csv:
-            self._write("table", self.args.csv, self._write_table)
-
-    def write_table_too(self, progress: Any) -> None:
-        """Write the table where `learn` has saved the agent since the last call; a callback."""
-        if progress.saved_at != self._saved_at:
-            self._saved_at = progress.saved_at
-            self._write_table()
-
-    def _write_table(self) -> None:
-        """Write the table of the curve."""
-        labels = labels_of(self.agent, self.args.name)
-        self.agent.history.to_csv(self.args.csv, self.args.load is not None, labels)
-
-    def write_pictures(self, returns: NDArray[np.float64] | None) -> None:
-        """Draw the curve and film an episode, if they are wanted."""
-        args, history = self.args, self.agent.history
-        if args.plot and history.updates:
-            seed, env_id = self.agent.seed, self.agent.env.dynamics.id
-            title = (
-                f"{type(self.agent).__name__} on {env_id}, seed {seed}: {history.time_total:.2f} s"
-            )
-            greedy = None if returns is None else (history.steps, returns)
-            self._write(
-                "picture",
-                args.plot,
-                lambda: draw_run(args.plot, history, title, self.target, greedy),
-            )
-        if args.video and returns is not None:
-            seed = next_seed(self.agent)
-            self._write("video", args.video, lambda: write_video(self.agent, args.video, seed))
-
-    def stop(self, code: int, reason: str) -> int:
-        """Save the agent of a run that did not come to its end; returns the exit code."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(ValueError):  # in another thread than the main one
-                signal.signal(number, signal.SIG_DFL)  # the second one ends at once
-        agent, history = self.agent, self.agent.history
-        message = f"rlcpu train: {reason}"
-        if not history.updates:
-            say(f"{message}; nothing was learnt yet", "yellow", sys.stderr)
-            return code
-        env_id = agent.env.dynamics.id.replace(":", "-").replace("/", "-")
-        self.args.save = self.args.save or Path(f"{env_id}-interrupted.npz")
-        if not any(line.startswith("saved") for line in self.written):
-            self.write_agent()
-        self.write_pictures(None)
-        say(f"{message} after {history.steps:,} steps", "yellow", sys.stderr)
-        for line in self.written:
-            print(line, file=sys.stderr)
-        for line in self.failed:
-            say(line, "red", sys.stderr)
-        if code != EXIT_FAILED and not self.failed:
-            print(f"to go on    {shlex.join(self._command_to_go_on())}", file=sys.stderr)
-        return code
-
-    def _command_to_go_on(self) -> list[str]:
-        """Return the words of the command that makes the rest of the run, into the same files."""
-        args, agent, history = self.args, self.agent, self.agent.history
-        env = [args.env.text] if args.env and ":" in args.env.text else []
-        options = {"load": self.saved or args.save, "steps": max(1, args.steps - history.steps)}
-        if self.saved is not None and self.saved.name != Path(args.save).name:  # "{steps}" in it
-            options["save"] = args.save
-        if args.evaluations is not None or any(
-            getattr(agent.config, name) != "constant" for name in schedules_of(agent.config)
-        ):
-            first = history.steps_before  # the steps of earlier runs
-            options["schedule"] = "{}:{}".format(*(args.schedule or (first, first + args.steps)))
-        repeated = ("target", "threads", *ON_THE_WAY, "collectors", "shards", "ray", *FILES)
-        values = {name: getattr(args, name) for name in repeated}
-        options |= {name: value for name, value in values.items() if value is not None}
-        if args.episodes != EPISODES:
-            options["episodes"] = args.episodes
-        flags = {f"--{name.replace('_', '-')}": str(value) for name, value in options.items()}
-        words = [word for pair in flags.items() for word in pair]
-        return ["rlcpu", "train", *env, *words, *["--no-progress"] * args.no_progress]
-
-    def print_files(self) -> int:
-        """Print the files written, and those that could not be; returns the exit code."""
-        print("\n".join(self.written), end="\n" if self.written else "")
-        for line in self.failed:
-            say(line, "red", sys.stderr)
-        return EXIT_FAILED if self.failed else 0
-
-    def _save(self, path: Path) -> None:
-        """Write the agent to the file, or, where that fails, to another one."""
-        from rlcpu.train.running.upkeep import with_steps
-
-        history = self.agent.history
-        path = Path(with_steps(path, history.total_steps))
-        if history.saved_at == history.total_steps:  # `learn` has done it
-            self.saved = path
-            self.written.append(f"{'saved':<12}{path}")
-            return
-        rescue = Path(tempfile.gettempdir(), f"{path.name}.rescued.npz")
-        if self._write("saved", path, lambda: self.agent.save(path)):
-            self.saved = path
-        elif self._write("saved", rescue, lambda: self.agent.save(rescue)):
-            self.saved = rescue
-
-    def _write(self, kind: str, path: Path, write: Callable[[], None]) -> bool:
-        """Write a file, and note its path, or that it failed; returns whether it was written."""
-        try:
-            write()
-        except OSError as error:
-            self.failed.append(
-                f"rlcpu train: error: cannot write {path}: {error.strerror or error}"
-            )
-            return False
-        self.written.append(f"{kind:<12}{path}")
-        return True
-
-
-# ---------------------------------------------------------------- reports
-
-
-def print_line(label: str, text: str) -> None:
-    """Print a line of the report, whose label has 12 columns."""
-    print(f"{label:<12}{text}", flush=True)
-
-
-def print_run(agent: Agent, args: argparse.Namespace, target: float | None) -> None:
-    """Print agent, environment and number of steps."""
-    import numba
-
-    env = agent.env
-    threads = args.threads or env.num_threads or numba.get_num_threads()
-    name = f"{type(agent).__name__} on {env.dynamics.id}"
-    many = f"{env.num_envs:,} environments" if env.num_envs > 1 else "1 environment"
-    cores = f"{threads} threads" if threads > 1 else "1 thread"
-    seeds = f"seed {agent.seed}"
-    if args.seeds is not None:
-        cores, seeds = "1 thread each", f"seeds {agent.seed} to {agent.seed + args.seeds - 1}"
-    how = f"{many}, {cores}, {seeds}"
-    between = ", " if len(f"{name}, {how}") <= COLUMNS - 12 else f"\n{'':<12}"
-    goal = "" if target is None else f"mean return {rounded(target)}, at most "
-    print_line("agent", f"{name}{between}{how}")
-    print_line("network", network_in_words(agent.config))
-    print_line("until", f"{goal}{args.steps:,} steps")
-
-
-def network_in_words(config: Any) -> str:
-    """Return the network of an agent's settings, as "gru, hidden layers of 128 and 64 units"."""
-    name = "your own" if callable(config.network) else config.network
-    sizes = " and ".join(map(str, config.hidden))
-    layers = f"hidden layer{'s' * (len(config.hidden) > 1)} of {sizes} units"
-    return f"{name}, {layers}" if sizes and not callable(config.network) else name
-
-
-def print_training(agent: Agent) -> None:
-    """Print time and speed of the run."""
-    history = agent.history
-    total = max(history.time_total, 1e-9)
-    counts = f"{history.steps:,} steps, {history.episodes:,} episodes"
-    print_line("trained", f"{counts} in {history.time_total:.2f} s")
-    shares = history.time_collect / total, history.time_update / total
-    speed = f"{history.steps / total:,.0f} steps/s"
-    print_line("speed", "{}; {:.0%} collecting, {:.0%} updating".format(speed, *shares))
-    if history.time_compile >= 1.0:
-        print_line("prepared", f"in {history.time_compile:.1f} s more, once on this machine")
-    if recent := len(agent.returns):
-        mean = rounded(history.episode_return)
-        print_line("training", f"mean return {mean} over the last {recent} episodes")
-
-
-def print_evaluations(evaluations: Sequence[Evaluation]) -> None:
-    """Print the evaluations on the way: their best mean return, and all of them as a line."""
-    means = [each.mean_return for each in evaluations]
-    best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
-    times = f"{len(means)} times" if len(means) > 1 else "once"
-    text = f"{times} on the way, no episode ended"
-    if best == best:
-        steps = evaluations[means.index(best)].steps
-        text = f"{times} on the way, best mean return {rounded(best)} after {steps:,} steps"
-    print_line("evaluated", text)
-    # Of many as many as have room, the last one among them.
-    stride = -(-len(means) // (COLUMNS - 12))
-    line = sparkline(means[::-1][::stride][::-1])
-    with contextlib.suppress(UnicodeEncodeError):
-        line.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-        print_line("", line)
-
-
-def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
-    """Print how many transitions were stored, drawn and lost, and the numbers of each process.
-
-    `actors` has the latter by name, as `collector_0_steps_per_second`.
-    """
-    restarts = ledger.collector_restarts + ledger.shard_restarts
-    if ledger.received:  # an agent without replay: it stores nothing
-        counts = f"{ledger.received:,} steps made"
-    else:
-        counts = f"{ledger.stored:,} transitions stored, {ledger.held:,} held"
-        counts += f", {ledger.sampled:,} drawn"
-    print_line("processes", f"{counts}, {ledger.lost:,} lost in {restarts} restarts")
-    for name, number in actors.items():
-        kind, index, quantity = name.split("_", 2)
-        print_line(f"{kind} {index}", f"{quantity.replace('_', ' ')} {number:,.0f}")
-
-
-def estimate(returns: NDArray[np.float64]) -> str:
-    """Return the mean with its standard error, in the digits that the error leaves sure.
-
-    Example:
-        >>> estimate(np.array([4.0, 5.0, 6.0, 5.0]))
-        '5.00 +- 0.41'
-    """
-    mean = float(returns.mean())
-    error = float(returns.std(ddof=1)) / math.sqrt(len(returns)) if len(returns) > 1 else 0.0
-    if not 0.0 < error < math.inf:
-        return rounded(mean)
-    digits = max(0, 1 - math.floor(math.log10(error)))  # two of the error
-    return f"{mean:.{digits}f} +- {error:.{digits}f}"
-
-
-def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:
-    """Print whether the greedy policy reached the target; returns the exit code.
-
-    The evaluation decides, not the training curve: a policy that reached the target with sampled
-    actions does not always do so greedily.
-    """
-    mean = returns.mean()
-    episodes = f"{len(returns)} greedy episodes"
-    print_line("evaluation", f"mean return {estimate(returns)} over {episodes}")
-    print_line("", f"lowest {rounded(returns.min())}, highest {rounded(returns.max())}")
-    if target is None:
-        return 0
-    shown = rounded(mean) if rounded(mean) != rounded(target) else f"{mean:.9g}"
-    if mean >= target:
-        say(f"solved      {shown} >= {target:g}", "green")
-        return 0
-    say(f"not solved  {shown} < {target:g}", "yellow")
-    return EXIT_FAILED
 
 
 def print_next(args: argparse.Namespace, files: Files, *, solved: bool) -> None:

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 from rlcpu.cli.arguments import CommandError
+from rlcpu.cli.report import EXIT_FAILED, print_line
 from rlcpu.cli.seeds import quiet
-from rlcpu.cli.train import EXIT_FAILED, Terminated, print_line, terminating, unique
+from rlcpu.cli.train import Terminated, terminating, unique
 
 
 def tune(args: argparse.Namespace) -> int:
