@@ -25,7 +25,8 @@ GAMES = [
 ]
 every_game = pytest.mark.parametrize("name", GAMES)
 #: Those of which no test of their own compares kernels and plain Python.
-COMPARED = [name for name in GAMES if not re.search("Lander|Walker|POPGym|Craftax|NoVel", name)]
+OWN_TESTS = "Lander|Walker|POPGym|Craftax|NoVel|BitFlip|PointMaze"
+COMPARED = [name for name in GAMES if not re.search(OWN_TESTS, name)]
 
 
 @pytest.mark.parametrize("name", COMPARED)

@@ -211,6 +211,14 @@ def test_rewards_are_those_of_steps(id):
         np.testing.assert_array_equal(results[1], columns["terminated"])
 
 
+@pytest.mark.parametrize("id", ["BitFlip-v0", "PointMaze-v0"])
+def test_kernels_step_as_plain_python_does(id):
+    """Which is what the checks compare."""
+    report = rlcpu.envs.check(id, steps=300)
+    assert report.ok, report
+    assert report.steps == 300
+
+
 def test_bits_are_flipped_to_the_goal():
     env = rlcpu.make_vec(bit_flip(20, id="Twenty-v0"), num_envs=16)
     observations, _ = env.reset(seed=3)

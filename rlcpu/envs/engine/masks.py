@@ -229,7 +229,7 @@ def masks_of_infos(infos: Any, count: int, choices: tuple[int, ...], over: Array
     """
     masks = np.zeros((len(over), count), np.bool_)
     reported: Any = infos.get("action_mask", ())
-    if isinstance(reported, tuple):
+    if isinstance(reported, tuple) and reported:
         reported = join_masks('infos["action_mask"]', reported, choices)
     envs_with_mask = np.flatnonzero(infos.get("_action_mask", np.ones(len(reported), np.bool_)))
     for i in envs_with_mask:

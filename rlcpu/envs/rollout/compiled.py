@@ -158,18 +158,27 @@ def _make_drivers(dtype: type, is_sums: bool, is_whole: bool) -> Kernels:
         place = 0 if is_sums else record_arrays(*records).address
         for block in prange(num_blocks):
             call_at(function, (frame, policy, place, num_steps, np.int64(block)))
-        if is_sums:  # of all blocks, in their order, into the row behind them
-            for k in range(NUM_SUMS):
-                total = 0.0
-                for block in range(num_blocks):
-                    total += here.sums[block * NUM_SUMS + k]
-                here.sums[num_blocks * NUM_SUMS + k] = total
+        if is_sums:
+            add_up(here.sums, num_blocks)
         here.clock[0] += u32(num_steps)
         for block in range(num_blocks):
             faults += here.faults[block]
         return FAULT if faults > 0 else waiting
 
     return for_cores(run_blocks, grain=0, fastmath=EXACT)  # `_compile_rollouts` sets the grain
+
+
+@inline(exact=True)
+def add_up(sums, num_blocks):
+    """Add the sums of all blocks, in their order, into the row behind them.
+
+    Written into the driver, the sums are lost where its loop is parallel (numba 0.68).
+    """
+    for k in range(NUM_SUMS):
+        total = 0.0
+        for block in range(num_blocks):
+            total += sums[block * NUM_SUMS + k]
+        sums[num_blocks * NUM_SUMS + k] = total
 
 
 # ---------------------------------------------------------------- blocks
