@@ -32,9 +32,9 @@ def find_kernels(env, collector, simulator):
     from rlcpu.envs.rollout import compiled as rollout
     from rlcpu.kernels.compiler import compile
     real = env.dtype.type
-    # Layers are called by address, and only the list that keeps them alive has them: dense, tanh.
-    passes = "rlcpu.nn.network.passes"
-    layers, _ = [f for f in compile._c_functions if f.py_func.__module__ == passes]
+    # Layers are called by address, and only the list that keeps them alive has them.
+    dense = "rlcpu.nn.layers.dense"
+    (layers,) = [f for f in compile._c_functions if f.py_func.__module__ == dense]
     codes = collector.code(env.dynamics), simulator.code(env.dynamics)
     return {
         "step": steps.step_kernels(env.engine.code, real).function,

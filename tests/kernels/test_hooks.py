@@ -509,12 +509,13 @@ def check_with_rules() -> None:
     def weighed(die):
         return Die(die.eyes, die.eyes * 0.5) if die.eyes > 2 else Die(die.eyes, 3)
 
-    compiler = linking.linked_compiler(rules=linking.TypeRules(arguments, unify))
-    compiled = numba.njit(pipeline_class=compiler)(weighed)
-    outer = numba.njit(lambda die: compiled(die))
-    assert [outer(Die(eyes, 0.5)).weight for eyes in (1, 4)] == [3.0, 2.0]
-    (overload,) = compiled.overloads.values()
-    assert overload.signature.return_type.types[1] == types.float32
+    rules = linking.TypeRules(arguments, unify)
+    for compiler in (linking.linked_compiler(rules=rules), linking.compiler_with(rules)):
+        compiled = numba.njit(pipeline_class=compiler)(weighed)
+        outer = numba.njit(lambda die: compiled(die))  # noqa: B023
+        assert [outer(Die(eyes, 0.5)).weight for eyes in (1, 4)] == [3.0, 2.0]
+        (overload,) = compiled.overloads.values()
+        assert overload.signature.return_type.types[1] == types.float32
     with pytest.raises(numba.errors.NumbaError, match="unify"):
         numba.njit(weighed)(Die(1, 0.5))
 
@@ -552,7 +553,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_assigned_types: "assigned_types Assigned",
     check_returned_values: "returned_values Returned",
     check_types_before_failure: "types_before_failure",
-    check_with_rules: "context_class with_rules TypeRules",
+    check_with_rules: "compiler_with context_class with_rules TypeRules",
     check_llvm_of: "llvm_of",
     check_address_of: "address_of",
     check_definition: "definition",

@@ -248,7 +248,9 @@ def test_check_says_the_same() -> None:
     ):
         report = check(make(DQN, bound, **params))
         (message,) = (m for level, m in report.findings if level == "warning")
-        assert message.startswith(f"scaled by the bounds of observation_space, {part}: DQN, PQN")
+        assert message.startswith(
+            f"scaled by the bounds of observation_space, {part}: all algorithms but"
+        )
         assert "normalize_observations=True" in message
     for report in (check(make(DQN, 2.0)), check(make(DQN, 1e4), steps=200)):  # which are too few
         assert not any("deviation" in message for _, message in report.findings)
