@@ -122,7 +122,8 @@ def test_nothing_is_imported_unasked() -> None:
 BY_NAME = {
     *("backends.py", "cli/arguments.py", "envs/checks/against.py"),
     *("experiments/environments.py", "experiments/references.py"),
-    *("__init__.py", "envs/contract/registry.py", "nn/__init__.py", "train/running/precompile.py"),
+    *("__init__.py", "envs/contract/registry.py", "nn/__init__.py", "train/__init__.py"),
+    "train/running/precompile.py",
 }
 #: Modules that know the compiler.
 OF_COMPILER = {"cuda/compile.py", "cuda/device.py", "cuda/maths.py"}

@@ -30,6 +30,7 @@ ONE: dict[str, Any] = {
     "num_steps": 1,
     "num_updates": 1,
     "learning_starts": 60,
+    "learning_rate_schedule": "constant",
 }
 ROUNDS = 300
 
