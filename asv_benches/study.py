@@ -55,6 +55,8 @@ PAIRS: dict[str, dict[str, float | None]] = {
     "MountainCarContinuousNoVel-v0": {"ppo": 91.5},
     "PendulumNoVel-v1": {"ppo": -218.0},
     "TMaze-v0": {"ppo": None},
+    "BitFlip-v0": {"ppo": None, "dqn": None},
+    "PointMaze-v0": {"ppo": None, "sac": None},
     "FrozenLake-v1": {"ppo": None, "dqn": None},
     "FrozenLake8x8-v1": {"ppo": None},
     "CliffWalking-v1": {"ppo": None, "dqn": None},

@@ -113,7 +113,7 @@ def test_what_was_not_run_is_said() -> None:
     runs = [run_of(470.0), run_of(14.0, env="MinAtar/Asterix-v1", algorithm="pqn")]
     assert [line.of_wanted for line in study.summary(runs)] == ["1 of 10", "1 of 3"]
     note = study.note(runs)
-    assert "Not run yet: DQN on CartPole-v1, PQN on CartPole-v1, PPO on Acrobot-v1, " in note
+    assert "Not run yet: DQN on CartPole-v1, QRDQN on CartPole-v1, PQN on CartPole-v1, " in note
     everything = [
         run_of(0.0, seed, env=env_id, algorithm=algorithm)
         for env_id, algorithms in study.PAIRS.items()
