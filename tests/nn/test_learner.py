@@ -234,6 +234,19 @@ def test_parts_are_two_at_least_four_of_large_networks_and_few_in_all(
     assert parts_of(minibatch, parameters)[0] == part
 
 
+def test_a_batch_without_samples_is_refused() -> None:
+    """Also where a column has indices, of which there is no smallest one."""
+
+    def chosen(batch: Any, nets: Any, settings: Any) -> Any:
+        return nn.mean(nn.take(nets.f(batch.x), batch.index)), {}
+
+    network = nn.Network((3, 2))
+    learner = nn.Learner({"f": network}, chosen, columns={"x": 3, "index": 1})
+    empty = {"x": np.zeros((0, 3), np.float32), "index": np.zeros(0, np.int64)}
+    with pytest.raises(ValueError, match=r"\[0\] samples: expected one number"):
+        learner.update(empty, learning_rate=1e-2)
+
+
 def test_arrays_that_are_used_again_are_read_anew() -> None:
     reused, fresh = make_learner(), make_learner()
     memory = {name: array.astype(np.float64) for name, array in make_batch(64).items()}

@@ -254,6 +254,9 @@ def test_bad_observations_are_one_sentence() -> None:
     for observations, text in cases:
         with pytest.raises(ValueError, match=text):
             agent.predict(observations)
+    words = {**good, "place": np.full_like(good["place"], 1, np.str_)}
+    with pytest.raises(TypeError, match=r"observations\['place'\] has dtype <U.*: expected real"):
+        agent.predict(words)
 
 
 class Broken(Lookout):

@@ -242,7 +242,11 @@ def _check_choices(chosen: Array, view: ObservationView) -> Array:
 
 
 def _parts_as_inputs(observations: Mapping[str, Any], view: ObservationView) -> Array:
-    """Return observations of a `Dict` as inputs; raise ValueError for other parts or shapes."""
+    """Return observations of a `Dict` as inputs.
+
+    Raises:
+        TypeError, ValueError: parts are missing, or one, as named, has another dtype or shape.
+    """
     names = [part.name for part in view.parts]
     if not names or set(observations) != set(names):
         expected = f"the parts {', '.join(names)}" if names else "an array"
@@ -252,9 +256,9 @@ def _parts_as_inputs(observations: Mapping[str, Any], view: ObservationView) -> 
     for name, _, part in view.parts:
         try:
             rows.append(as_inputs(observations[name], part))
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             what = str(error).replace("observations", f"observations[{name!r}]", 1)
-            raise ValueError(what.replace("] have shape", "] has shape")) from None
+            raise type(error)(what.replace("] have shape", "] has shape")) from None
     counts = {name: len(each) for name, each in zip(names, rows, strict=True)}
     if len(set(counts.values())) > 1:
         sizes = ", ".join(f"{name} {count}" for name, count in counts.items())

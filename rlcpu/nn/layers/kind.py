@@ -82,7 +82,11 @@ STEP = np.dtype([(name, np.int64) for name in LayerStep._fields])
 
 
 class Kind(NamedTuple):
-    """Functions of one kind of layer, plain Python for kernels of any dtype."""
+    """Functions of one kind of layer, plain Python for kernels of any dtype.
+
+    A layer has to bring `name`, `forward`, `backward`, and a `Layer` of this `kind`. All else has
+    defaults: those of a layer without parameters that makes as many numbers as it is given.
+    """
 
     #: Of its arrays of parameters, such as "dense".
     name: str

@@ -171,7 +171,7 @@ def _keeps_ones(scaling: Scaling) -> bool:
 
 
 def _check_indices(name: str, values: Array, size: int) -> None:
-    if not (values.min() >= 0 and values.max() < size):
+    if values.size and not (values.min() >= 0 and values.max() < size):
         wrong = values[~((values >= 0) & (values < size))]
         raise ValueError(f"batch[{name!r}]: expected 0 to {size - 1}, got {wrong[0]:g}")
 
