@@ -25,6 +25,7 @@ FITTING: dict[str, str] = {
     "CliffWalking-v1": "dqn",
     "MinAtar/*": "pqn",
     "PointMaze-v0": "sac",
+    "BitFlip-v0": "dqn",
 }
 #: Environment steps by environment and algorithm, where they are not the usual ones.
 STEPS: dict[str, dict[str, int]] = {
@@ -37,6 +38,7 @@ STEPS: dict[str, dict[str, int]] = {
     "FrozenLake-v1": {"ppo": 500_000, "dqn": 30_000},
     "CliffWalking-v1": {"dqn": 30_000},
     "PointMaze-v0": {"sac": 40_000},
+    "BitFlip-v0": {"dqn": 64_000},
     "Taxi-v4": {"ppo": 500_000},
     "Blackjack-v1": {"ppo": 300_000},
     "MiniGrid-Empty-8x8-v0": {"ppo": 300_000},
