@@ -43,8 +43,8 @@ class Mixer:
         TypeError, ValueError: the buffers do not fit together, or an argument is of another kind.
 
     Example:
-        >>> demonstrations, own = (rlcpu.replay.ReplayBuffer(100, {"x": 0}) for _ in range(2))
-        >>> mixer = Mixer([demonstrations, own], [1, 3])
+        >>> demonstrations, collected = (rlcpu.replay.ReplayBuffer(100, {"x": 0}) for _ in range(2))
+        >>> mixer = Mixer([demonstrations, collected], [1, 3])
         >>> mixer.add({"x": np.arange(5)}, to=0)
         >>> mixer.add({"x": np.arange(5)}, to=1)
         >>> mixer.sample(8).sources

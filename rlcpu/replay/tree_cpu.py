@@ -88,7 +88,8 @@ def _propagate_range(levels, begin, end):
 def _write_leaves(numbers, offsets, filled, indices, leaves):
     """Write leaves and recompute sums; return the largest of the leaves, at least 0.0.
 
-    `indices`, (n,) int64, are overwritten; of equal ones the last leaf counts.
+    The first three arguments are the tree, see `_unpack`. `indices`, (n,) int64, are where `leaves`
+    go, and are overwritten; of equal ones the last leaf counts.
     """
     levels, count, largest = _unpack(numbers, offsets, filled), indices.size, 0.0
     for k in range(count):
@@ -100,11 +101,12 @@ def _write_leaves(numbers, offsets, filled, indices, leaves):
 
 
 def _write_new(numbers, offsets, filled, num_envs, slots, begin, end, leaves):
-    """Write the leaves of new items, numbers [begin, end) of every environment, and recompute sums.
+    """Write the leaves of new items, `begin` to `end` - 1 of every environment; recompute sums.
 
-    Item i is in slot i % slots of its environment, which has `slots` leaves side by side. Where
-    there are more items than slots, the newest are written. `leaves` is (end - begin,), the same
-    for all environments, or (1,), the same for all items.
+    The first three arguments are the tree, see `_unpack`. Item i is in slot i % slots of its
+    environment, which has `slots` leaves side by side. Where there are more items than slots, the
+    newest are written. `leaves` is (end - begin,), the same for all environments, or (1,), the same
+    for all items.
     """
     levels = _unpack(numbers, offsets, filled)
     count = min(max(end - begin, 0), slots)

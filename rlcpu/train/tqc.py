@@ -52,13 +52,19 @@ def critic(batch: Any, nets: Any, settings: Any) -> Any:
     next_observation = next_of(batch, settings)
     action, log_prob = sample(nets.actor(next_observation), settings)
     pooled = nn.sort(nets.target(next_observation, action))
-    kept = pooled[: (count - settings.dropped) * num_critics]
+    smallest = pooled[: (count - settings.dropped) * num_critics]
     # Networks with memory ran over whole sequences: take each sample's next step.
-    kept, log_prob = (to_next(each, batch, settings) for each in (kept, log_prob))
+    smallest, log_prob = (to_next(each, batch, settings) for each in (smallest, log_prob))
     alpha = nn.each(exponential, nets.log_temperature)
     targets = nn.hold(
         nn.each(
-            soft_bootstrap, batch.reward, batch.discount, batch.terminated, kept, log_prob, alpha
+            soft_bootstrap,
+            batch.reward,
+            batch.discount,
+            batch.terminated,
+            smallest,
+            log_prob,
+            alpha,
         )
     )
     quantiles = nets.critics(batch.observation, batch.action)

@@ -257,8 +257,8 @@ class Dynamics:
         """
         known: Dynamics | None = registry.lookup(self.id)
         names = {field.name for field in dataclasses.fields(self) if field.init}
-        own = {name: getattr(self, name) for name in names - {"params", "varied"}}
-        return known is not None and all(getattr(known, n) == value for n, value in own.items())
+        compared = names - {"params", "varied"}
+        return known is not None and all(getattr(known, n) == getattr(self, n) for n in compared)
 
     @property
     def origin(self) -> Dynamics:

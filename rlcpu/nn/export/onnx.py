@@ -177,7 +177,10 @@ def _layer_norm(nodes: Nodes, x: str, gains: str, shifts: str, each: Statement) 
 
 
 def _dueling(nodes: Nodes, x: str, each: Statement) -> str:
-    """Add the nodes of values: advantages less their mean over actions, plus the state's value."""
+    """Add the nodes of values: advantages less their mean over actions, plus the state's value.
+
+    They are (n, actions, streams) and (n, 1, streams), see `rlcpu.nn.Dueling`.
+    """
     streams = each.options["streams"]
     advantages = _reshape(
         nodes, _columns(nodes, x, 0, each.size), -1, each.size // streams, streams

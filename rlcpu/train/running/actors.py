@@ -151,12 +151,12 @@ class Actor(RunsNetworks):
 
     @parameters.setter
     def parameters(self, values: npt.ArrayLike) -> None:
-        own = self.network.parameters
+        parameters = self.network.parameters
         array = as_numbers("policy.parameters", values)
-        if array.shape != own.shape:
-            expected = f"expected {own.shape}"
+        if array.shape != parameters.shape:
+            expected = f"expected {parameters.shape}"
             raise ValueError(f"policy.parameters has shape {array.shape}: {expected}")
-        own[:] = array
+        parameters[:] = array
 
     @property
     def head(self) -> Head:
