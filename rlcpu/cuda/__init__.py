@@ -12,7 +12,7 @@ from rlcpu.cuda.device import (
     CudaUnavailableError,
     describe,
     is_available,
-    synchronize,
 )
+from rlcpu.cuda.faults import synchronize
 
 __all__ = ["CudaMemoryError", "CudaUnavailableError", "describe", "is_available", "synchronize"]

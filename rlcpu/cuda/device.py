@@ -260,16 +260,6 @@ def to_host(x: Any) -> npt.NDArray[Any]:
     return np.array(x) if SIMULATED else np.asarray(xp.asnumpy(x))
 
 
-def synchronize() -> None:
-    """Wait until the device has finished all that was launched.
-
-    Raises:
-        CudaUnavailableError: there is none.
-    """
-    if not SIMULATED:
-        xp.cuda.Device().synchronize()
-
-
 # ---------------------------------------------------------------- launches
 
 

@@ -14,9 +14,10 @@ import pytest
 
 import rlcpu
 from rlcpu import backends
-from rlcpu.cuda import CudaMemoryError, CudaUnavailableError, device
+from rlcpu.cuda import CudaMemoryError, CudaUnavailableError, device, faults
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, xp, zeros
+from rlcpu.cuda.faults import report
 
 PACKAGE = Path(rlcpu.__file__).parent
 
@@ -77,7 +78,7 @@ def test_asarray() -> None:
     assert to_host(copy).tolist() == [0, 0]
     assert isinstance(zeros((2, 3), np.bool_), xp.ndarray)
     assert not to_host(zeros((2, 3), np.bool_)).any()
-    device.synchronize()
+    faults.synchronize()
 
 
 @pytest.mark.device
@@ -157,3 +158,25 @@ def test_simulator_in_a_process_of_its_own() -> None:
     )
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+@kernel
+def _refuse_negative(x, faults_words, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        if x[i] < 0:
+            report(faults_words, 1, i)
+        else:
+            out[i] = x[i]
+
+
+@pytest.mark.device
+def test_faults_are_raised_later_and_once() -> None:
+    noticed = faults.Faults(TypeError, lambda k: ValueError(f"x[{k}] is negative"))
+    x, out = asarray(np.array([1.0, -2.0, 3.0])), zeros(3, np.float64)
+    launch(_refuse_negative, 3, x, noticed.words, out)  # returns although a number is bad
+    with pytest.raises(ValueError, match=r"x\[1\] is negative"):
+        faults.synchronize()
+    np.testing.assert_array_equal(to_host(out), [1.0, 0.0, 3.0])
+    faults.synchronize()
+    noticed.check()
