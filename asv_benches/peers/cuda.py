@@ -9,21 +9,28 @@ Peers (torch, jax, CuPy, torchrl) take part where they are installed with CUDA. 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from asv_benches.peers.collect import OPERATIONS
-from asv_benches.peers.harness import Contender, Job, Panel
+from asv_benches.peers.harness import Contender, Effort, Job, Measurement, Panel
 from asv_benches.peers.libraries import jax, torch
 from asv_benches.peers.rows import Row, duels
 from asv_benches.peers.scan import Systems
 from asv_benches.peers.simulate import CARTPOLE, jax_simulate, torch_cartpole, torch_simulate
 from asv_benches.peers.stepping import make_ours, our_collect, our_simulate
+
+ROOT = Path(__file__).parents[2]
 
 
 class Sizes(NamedTuple):
@@ -34,13 +41,14 @@ class Sizes(NamedTuple):
     exponents: tuple[int, ...] = tuple(range(8, 25, 2))  # of Figure 8's numbers of environments
     lengths: tuple[int, ...] = (1, 10, 100, 1000)  # Figure 8's steps a call
     system: tuple[int, int] = (100_000, 100)  # tridiagonal systems and their unknowns
-    tree: tuple[int, int] = (2**21, 65_536)  # leaves, and those of an update or a sample
+    long: tuple[tuple[int, int], ...] = ((1000, 10_000), (10, 1_000_000), (1, 10_000_000))
+    tree: tuple[int, tuple[int, ...]] = (2**21, (65_536, 256))  # leaves; of an update or a sample
     copied: int = 2**28  # float32 numbers of the copy that measures the bandwidth
     chains: tuple[int, int] = (2**20, 4096)  # threads and steps that measure the float32 peak
 
 
 #: Small enough for the simulator.
-QUICK = Sizes((8, 4, 4), (2, 2), (2,), (1, 2), (3, 4), (8, 4), 1024, (4, 8))
+QUICK = Sizes((8, 4, 4), (2, 2), (2,), (1, 2), (3, 4), ((2, 9),), (8, (4,)), 1024, (4, 8))
 #: Of CartPole's step: state, return and clock read and written, keys and action read, outputs.
 STEP_BYTES = 2 * 5 * 4 + 2 * 4 + 8 + 4 + 4 * 4 + 4 + 2
 
@@ -62,7 +70,8 @@ def device_name() -> str:
 def rows(quick: bool = False) -> list[Row]:
     """All rows, the promised ones first."""
     sizes = QUICK if quick else Sizes()
-    return [*env_rows(sizes), *solve_rows(sizes), *tree_rows(sizes), *fusion_rows(sizes)]
+    solved = [*solve_rows(sizes), *long_rows(sizes)]
+    return [*env_rows(sizes), *solved, *tree_rows(sizes), first_use_row(), *fusion_rows(sizes)]
 
 
 def env_rows(sizes: Sizes) -> list[Row]:
@@ -76,15 +85,17 @@ def env_rows(sizes: Sizes) -> list[Row]:
         "torch": ("torch eager", partial(on_torch, torch_simulate, long), 10),
         "jax": ("jax scan", partial(on_jax, jax_simulate, long, steps), 3),
     }
+    host = Panel(rollout, {"rlcpu": partial(host_step, rollout)}, rates=False)
     collected = {"torch": ("torch", partial(on_torch, torch_collect, *size), 5)}
     peak = {"peak": ("float32 peak", partial(multiply_add, *sizes.chains))}
-    gae = Panel(rollout, {"rlcpu": partial(our_gae, horizon, rollout)})
+    advantages = f"generalised advantages, {horizon} x {rollout:,}, float32"
     return [
         *share("", step, partial(our_step, large), sizes, {"step": 0.8}),
         *duels("simulate", simulate, partial(cartpole_simulate, long, steps), simulated),
         *duels("collect", collect, ours, collected),
         *duels("collect", collect, partial(ours, OPERATIONS), peak, "peak"),
-        Row("gae", f"generalised advantages, {horizon} x {rollout:,}, float32", "-", gae),
+        Row("host", f"env.step, {rollout:,} CartPoles: the host's part", "-", host, unit="s"),
+        *share("gae", advantages, partial(our_gae, horizon, rollout), sizes, {"copy": 0.6}),
     ]
 
 
@@ -92,24 +103,53 @@ def solve_rows(sizes: Sizes) -> list[Row]:
     """Many small tridiagonal systems; interleaved ones are the columns of matrices."""
     table, (count, size) = [], sizes.system
     for dtype in ("float64", "float32"):
-        for layout, axis, target in (("interleaved", "columns", 0.7), ("rows", "rows", 0.5)):
+        for layout, axis, part, times in (
+            ("interleaved", "columns", 0.3, 2.0),
+            ("rows", "rows", 0.25, 1.5),
+        ):
             name, systems = f"thomas-{layout}-{dtype}", Systems(count, size, dtype, axis)
             what = f"solve_tridiagonal, {count:,} systems of {size}, {dtype}, {layout}"
             ours = partial(our_solve, systems)
-            cupy = {"cupy": ("CuPy gtsv2StridedBatch", partial(cupy_solve, systems), 1)}
-            table += share(name, what, partial(ours, in_bytes=True), sizes, {"copy": target})
-            table += duels(name, what, ours, cupy, "time")
+            peers: dict[str, Any] = {
+                "cupy": ("cuSPARSE gtsv2StridedBatch", partial(cupy_solve, systems), times)
+            }
+            if layout == "interleaved":
+                pivoting = partial(cupy_interleaved, systems)
+                peers["pivoting"] = ("cuSPARSE gtsvInterleavedBatch, pivoting", pivoting, 1.2)
+            table += share(name, what, partial(ours, in_bytes=True), sizes, {"copy": part})
+            table += duels(name, what, ours, peers, "time")
+    return table
+
+
+def long_rows(sizes: Sizes) -> list[Row]:
+    """Few long tridiagonal systems, in rows."""
+    table = []
+    for count, size in sizes.long:
+        systems, what = Systems(count, size), f"solve_tridiagonal, {count:,} x {size:,}, float64"
+        peers: dict[str, Any] = {
+            "cupy": ("cuSPARSE gtsv2StridedBatch", partial(cupy_solve, systems), 1.0)
+        }
+        if count == 1:
+            peers["pivoting"] = ("cuSPARSE gtsv2, pivoting", partial(cupy_single, systems), 1.0)
+        table += duels(f"long-{count}x{size}", what, partial(our_solve, systems), peers, "time")
     return table
 
 
 def tree_rows(sizes: Sizes) -> list[Row]:
-    """The sum tree. Promised besides: 60 us an update and 20 us a sample on an H100."""
-    table, (leaves, batch) = [], sizes.tree
-    for operation in ("update", "sample"):
+    """The sum tree. Promised besides, in us: 60 an update, 20 a sample; of the few, 25 and 15."""
+    table, (leaves, batches) = [], sizes.tree
+    for batch, operation in itertools.product(batches, ("update", "sample")):
         what = f"sum tree of {leaves:,} leaves, {batch:,} at a time: {operation}"
-        peers = {operation: ("torchrl", partial(on_torch, torchrl_tree, operation, leaves, batch))}
+        end = operation if batch == batches[0] else f"{operation}-{batch}"
+        peers = {end: ("torchrl", partial(on_torch, torchrl_tree, operation, leaves, batch))}
         table += duels("tree", what, partial(our_tree, operation, leaves, batch), peers, "time")
     return table
+
+
+def first_use_row() -> Row:
+    """A process's first calls. Promised besides: 1 s with machine code on disk."""
+    what = "first step, solve and update of a process, machine code on disk"
+    return Row("first-use", what, "empty cache", first_use, unit="s", limit_s=None)
 
 
 def fusion_rows(sizes: Sizes) -> list[Row]:
@@ -205,6 +245,13 @@ def our_step(num_envs: int) -> Job:
     return our_job(call, num_envs * STEP_BYTES, f"{STEP_BYTES} bytes a step")
 
 
+def host_step(num_envs: int) -> Job:
+    """The same of so few environments that the device has taken the step before the host has."""
+    actions = arrays_on_device().zeros(num_envs, np.int32)
+    env = make_ours(CARTPOLE, num_envs, device="cuda")
+    return Job(partial(env.step, actions))
+
+
 def cartpole_simulate(num_envs: int, num_steps: int) -> Job:
     job = our_simulate(CARTPOLE, num_envs, num_steps, device="cuda")
     return our_job(job.call, job.work)
@@ -217,7 +264,7 @@ def cartpole_collect(num_envs: int, num_steps: int, operations: int = 1) -> Job:
 
 
 def our_gae(num_steps: int, num_envs: int) -> Job:
-    """A recurrence over time, batched over environments."""
+    """A recurrence over time, batched over environments, in bytes read and written."""
     from rlcpu.scan import gae
 
     rng, shape = np.random.default_rng(0), (num_steps, num_envs)
@@ -227,7 +274,9 @@ def our_gae(num_steps: int, num_envs: int) -> Job:
     to_device = arrays_on_device().asarray
     arrays = map(to_device, (*floats, *ends, last))
     options = {"final_values": to_device(final), "gamma": 0.99, "lambda_": 0.95}
-    return our_job(partial(gae, *arrays, **options), num_steps * num_envs)
+    size = 5 * 4 + 2  # rewards, values, final values, two flags; advantages and returns
+    call = partial(gae, *arrays, **options)
+    return our_job(call, num_steps * num_envs * size, f"{size} bytes a step")
 
 
 def our_solve(systems: Systems, in_bytes: bool = False) -> Job:
@@ -313,6 +362,43 @@ def torchrl_tree(operation: str, leaves: int, batch: int) -> Job:
     return Job(lambda: tree.scan_lower_bound(torch.rand(batch) * tree.query(0, leaves)))
 
 
+#: First calls of a process, once CUDA and all packages are there; `first_use` runs it.
+FIRST_USE = """
+import time
+import numpy as np
+import rlcpu, rlcpu.replay, rlcpu.scan
+from rlcpu.cuda import synchronize
+from rlcpu.cuda.device import asarray, to_host
+numbers = asarray(np.random.default_rng(0).random((4, 100, 64)))
+to_host(numbers + numbers)
+synchronize()
+begin = time.perf_counter()
+env = rlcpu.make_vec("CartPole-v1", 64, device="cuda")
+env.reset(seed=0)
+env.step(np.zeros(64, np.int64))
+rlcpu.scan.solve_tridiagonal(numbers[0], 2 + numbers[1], numbers[2], numbers[3], axis=0)
+tree = rlcpu.replay.SumTree(1000, device="cuda", seed=0)
+tree.update(np.arange(100), np.ones(100))
+tree.sample(10)
+synchronize()
+print(time.perf_counter() - begin)
+"""
+
+
+def first_use(effort: Effort) -> Measurement:
+    """Seconds of a fresh process's first calls: median with machine code on disk, once without."""
+    command = [sys.executable, "-c", FIRST_USE]
+    with tempfile.TemporaryDirectory() as folder:
+        variables = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        outputs = [
+            subprocess.check_output(command, cwd=ROOT, env=variables, text=True)
+            for _ in range(effort.starts + 1)
+        ]
+    empty, *seconds = map(float, outputs)
+    ours = float(np.median(seconds))
+    return Measurement(ours, empty, empty / ours, None, f"{len(seconds)} processes")
+
+
 def cupy_solve(systems: Systems) -> Job:
     """cuSPARSE's batched solver, which overwrites the right-hand sides; JAX's is the same one."""
     import cupy
@@ -331,5 +417,42 @@ def cupy_solve(systems: Systems) -> Job:
     def call() -> None:
         solution[...] = rhs
         solve(handle, systems.n, *pointers, systems.batch, systems.n, buffer.data.ptr)
+
+    return Job(call, finish=cupy.cuda.runtime.deviceSynchronize)
+
+
+def cupy_interleaved(systems: Systems) -> Job:
+    """cuSPARSE's solver of interleaved systems, by LU with partial pivoting.
+
+    It overwrites the matrices, which are not copied back: later calls factor what it has left.
+    """
+    import cupy
+    from cupy_backends.cuda.libs import cusparse
+
+    arrays = list(map(cupy.asarray, systems.draw(np.random.default_rng(0))))  # (n, batch)
+    name = f"{'d' if arrays[0].dtype == np.float64 else 's'}gtsvInterleavedBatch"
+    handle, pivoting = cupy.cuda.device.get_cusparse_handle(), 1
+    pointers = [each.data.ptr for each in arrays]
+    ask, solve = getattr(cusparse, f"{name}_bufferSizeExt"), getattr(cusparse, name)
+    size = ask(handle, pivoting, systems.n, *pointers, systems.batch)
+    buffer = cupy.empty(size, cupy.uint8)
+    call = partial(solve, handle, pivoting, systems.n, *pointers, systems.batch, buffer.data.ptr)
+    return Job(call, finish=cupy.cuda.runtime.deviceSynchronize, note="matrices overwritten")
+
+
+def cupy_single(systems: Systems) -> Job:
+    """cuSPARSE's solver of one system, with pivoting, which overwrites the right-hand side."""
+    import cupy
+    from cupy_backends.cuda.libs import cusparse
+
+    host = systems.draw(np.random.default_rng(0))
+    lower, diagonal, upper, rhs = (cupy.asarray(x.reshape(-1)) for x in host)
+    handle, n, solution = cupy.cuda.device.get_cusparse_handle(), systems.n, rhs.copy()
+    pointers = [each.data.ptr for each in (lower, diagonal, upper, solution)]
+    buffer = cupy.empty(cusparse.dgtsv2_bufferSizeExt(handle, n, 1, *pointers, n), cupy.uint8)
+
+    def call() -> None:
+        solution[...] = rhs
+        cusparse.dgtsv2(handle, n, 1, *pointers, n, buffer.data.ptr)
 
     return Job(call, finish=cupy.cuda.runtime.deviceSynchronize)
