@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -26,23 +27,27 @@ def run_python(*arguments: Any, root: Path = ROOT, **environment: Any) -> Any:
     Warnings are errors, as in this process.
 
     Raises:
-        AssertionError: the program failed; the message holds what it wrote.
+        AssertionError: the program failed, or took too long; the message holds what it wrote, and
+            for one that waits, where its threads and those of its children are.
     """
     # No .pyc files: they tell a source by its size and its time in seconds, and tests edit faster.
     variables = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     variables |= environment
     variables = {name: str(value) for name, value in variables.items() if value is not None}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *map(str, arguments)],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
+    command = [sys.executable, "-X", "faulthandler", "-W", "error", *map(str, arguments)]
+    pipe, in_group = subprocess.PIPE, hasattr(os, "killpg")
+    process = subprocess.Popen(
+        command, env=variables, stdout=pipe, stderr=pipe, text=True, start_new_session=in_group
     )
-    said = f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert done.returncode == 0, said
-    for line in reversed(done.stdout.splitlines()):
+    try:
+        stdout, stderr = process.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        # SIGABRT makes faulthandler write the stacks of each process of the group.
+        os.killpg(process.pid, signal.SIGABRT) if in_group else process.kill()
+        stdout, stderr = process.communicate()
+    said = f"exit status {process.returncode}\n{stdout}\n{stderr}"
+    assert process.returncode == 0, said
+    for line in reversed(stdout.splitlines()):
         with contextlib.suppress(ValueError):
             return json.loads(line)
     raise AssertionError(said)
