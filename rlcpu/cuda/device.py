@@ -27,6 +27,8 @@ SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
 BLOCK = 256
 #: The simulator runs a thread of the operating system for each: no more of them than items.
 _WARP = 4 if SIMULATED else 32
+#: Bytes of the largest unit of memory that a warp reads at once.
+_ALIGNMENT = 256
 _HINT = "needed are an NVIDIA GPU, its driver (580 or newer) and the extra: `pip install '.[cuda]'`"
 
 with warnings.catch_warnings():
@@ -201,6 +203,27 @@ def empty(shape: int | Sequence[int], dtype: Any) -> Any:
     with _named(shape, dtype):
         array = xp.empty(shape, dtype)
     return array.view(SimulatedArray) if SIMULATED else array
+
+
+def empty_arrays(*wanted: tuple[int, np.dtype[Any]]) -> list[Any]:
+    """Return new arrays (size,) of any content in one allocation, which takes most of the time.
+
+    Args:
+        *wanted: size and dtype of each.
+
+    Raises:
+        CudaMemoryError: there is not enough memory.
+    """
+    if SIMULATED:
+        return [empty(size, dtype) for size, dtype in wanted]
+    places, end = [], 0
+    for size, dtype in wanted:
+        places.append(end)
+        end += -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+    make, alloc = xp.ndarray, xp.cuda.alloc
+    with _named(end, np.uint8):
+        memory = alloc(end)
+    return [make(wanted[k][0], wanted[k][1], memory + place) for k, place in enumerate(places)]
 
 
 def zeros(shape: int | Sequence[int], dtype: Any) -> Any:

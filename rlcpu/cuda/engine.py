@@ -1,20 +1,25 @@
 """The engine of environments on the device, and how policies act there.
 
-A step reads one copy of the batch and writes another. The host exchanges the two once it knows that
-all actions were valid, so that a bad action leaves everything as it was, at no cost in traffic.
+No step waits for the device. Actions of the host are checked on the host; a kernel that finds a bad
+action on the device leaves that environment as it is, and the next call raises: see
+`rlcpu.cuda.faults`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium.error import ResetNeeded
 
 from rlcpu.backends import cpu_only, device_of
-from rlcpu.cuda.device import asarray, empty, launch, to_host, zeros
+from rlcpu.cuda.compile import Kernel
+from rlcpu.cuda.device import asarray, empty, empty_arrays, launch, to_host, zeros
 from rlcpu.cuda.envs import DeviceStates, StepOutputs, observe_kernel, reset_kernel, step_kernel
+from rlcpu.cuda.faults import Faults
 from rlcpu.cuda.networks import network_of, pack_policy
 from rlcpu.cuda.rollouts import (
     BLOCK,
@@ -25,7 +30,13 @@ from rlcpu.cuda.rollouts import (
     Sums,
     rollout_kernel,
 )
-from rlcpu.envs.contract.arguments import check_actions
+from rlcpu.envs.contract.arguments import (
+    check_actions,
+    convert_actions,
+    describe_actions,
+    find_bad_actions,
+)
+from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.contract.policies import Policy, PolicyArrays, PolicyCode
 from rlcpu.envs.contract.unfit import describe_fault, refuse_policy
 from rlcpu.envs.engine.base import Engine, Runner, TimeStep
@@ -44,8 +55,8 @@ class CudaEngine(Engine):
     and `disabled` modes of autoreset.
 
     Attributes:
-        states: `DeviceStates`, the present ones.
-        next_states: others, which a step writes before the two are exchanged.
+        states: `DeviceStates`, which a step overwrites.
+        faults: what steps found wrong, a bad action or an environment that had finished.
         words, bounds: see `rlcpu.cuda.rollouts.RolloutInputs`.
         counter: of random numbers, on the host; every step advances it for all streams alike.
         code: what of the environment decides machine code.
@@ -75,19 +86,28 @@ class CudaEngine(Engine):
             if refused:
                 raise cpu_only(f"{self.dynamics.id}: {what}", TypeError)
         n, self._state_size = self.num_envs, code.state.rows(self.scalar_type)
-        self.states, self.next_states = (
-            # Rows of the states and of the running episodes; steps so far of these.
-            DeviceStates(zeros((self._state_size + SIZE) * n, self.dtype), zeros(n, np.uint32))
-            for _ in range(2)
-        )
+        # Rows of the states and of the running episodes; steps so far of these.
+        rows = zeros((self._state_size + SIZE) * n, self.dtype)
+        self.states = DeviceStates(rows, zeros(n, np.uint32))
         self.words, self.counter = zeros(2 * n, np.uint32), 0  # two words of each random stream
-        self._fault = zeros(1, np.int32)  # see `StepOutputs`: not 0 after a step that was refused
+        # They do not hold this engine: its memory is free as soon as nobody has it.
+        self.faults = Faults(
+            functools.partial(_bad_action, self.dynamics),
+            functools.partial(_has_finished, self.dynamics),
+        )
         self._may_wait = False  # whether an environment may have finished and not begun anew
         space: Any = self.dynamics.action_space
         # Actions that are whole numbers have one number there, which nothing reads.
         bounds = np.concatenate((space.low, space.high)) if self.dynamics.action_size else [0.0]
         self.bounds = asarray(bounds, np.float32)
         self.numbers = asarray(pack(self.dynamics.params, self.scalar_type))
+        self._action_dtypes = {self.action_dtype}
+        if self.dynamics.is_discrete:
+            self._action_dtypes.add(np.dtype(np.int32))
+        single, flag = np.dtype(np.float32), np.dtype(np.bool_)
+        shown = self.rows * n, single
+        #: Sizes and dtypes of observations, rewards and flags, and of final observations.
+        self._outputs = [shown, (n, self.dtype), (n, flag), (n, flag)] + [shown] * self.same_step
 
     def to_host(self, array: Any) -> Any:
         """Return an array of the device, or of the host, on the host."""
@@ -99,61 +119,93 @@ class CudaEngine(Engine):
 
     # ------------------------------------------------------------ kernels
 
+    def takes(self, actions: Any) -> bool:
+        """Tell whether actions are an array as kernels take it: nothing has to be asked of CuPy."""
+        return (
+            type(actions) is type(self.words)
+            and actions.shape == self.action_shape
+            and actions.dtype in self._action_dtypes
+            and actions.flags.c_contiguous
+            and actions.device == self.words.device
+        )
+
     def convert(self, actions: Any) -> Any:
-        """Return actions on the device as they are, and others as `Engine.convert` does."""
+        """Return actions as an array on the device that kernels take: the same one if it is.
+
+        Raises:
+            TypeError, ValueError: actions of another kind of dtype, or of another shape, or bad
+                ones of the host.
+        """
+        if self.takes(actions):
+            return actions
         if device_of(actions) == "cpu":
-            return super().convert(actions)
+            actions = convert_actions(actions, self.dynamics, self.action_shape)
+            if len(find_bad_actions(actions, self.dynamics)):
+                # Those of environments that wait for their reset do not matter.
+                actions = self.zero_waiting(actions)
+            return asarray(actions)
         actions = asarray(actions)
         check_actions(actions, self.dynamics, self.action_shape)
-        return actions
+        if actions.dtype not in self._action_dtypes:
+            actions = actions.astype(self.action_dtype)
+        return actions if actions.flags.c_contiguous else actions.copy()
 
     def step(self, actions: Any) -> TimeStep:
-        """Take one step; see `Engine.step`.
+        """Take one step; see `Engine.step`. Returns before it has happened.
 
         Args:
             actions: integers of a `Discrete`, numbers of a `Box`, on the device, or on the host.
+
+        Raises:
+            TypeError, ValueError: see `convert`; nothing has been stepped then.
+            ValueError: an environment had a bad action in an earlier step.
+            gymnasium.error.ResetNeeded: one had finished before an earlier step, with autoreset
+                disabled.
         """
-        actions, n, shape = self.convert(actions), self.num_envs, (self.rows, self.num_envs)
-        size, taken = self.rows * n, asarray(actions)
-        if not (self.dynamics.is_discrete and taken.dtype == np.int32):
-            taken = taken.astype(self.action_dtype, copy=False)
-        out = StepOutputs(
-            observations=empty(size, np.float32),
-            rewards=empty(n, self.dtype),
-            flags=empty(2 * n, np.bool_),
-            finals=empty(size if self.same_step else 0, np.float32),
-            fault=self._fault,
-        )
-        launch(
-            step_kernel(self.code, self.scalar_type, self.same_step, self.disabled), n,
-            self.states, self.words, taken.reshape(-1), self.numbers, self.counter, self.limit,
-            self.next_states, out,
+        taken = self.convert(actions)
+        taken = taken if taken.ndim == 1 else taken.reshape(-1)
+        observations, *others = empty_arrays(*self._outputs)
+        finals = others.pop() if self.same_step else observations  # which are not written twice
+        out = StepOutputs(observations, finals, *others)
+        self.launch(
+            self._step_kernel, self.states, self.words, taken, self.numbers, self.counter,
+            self.limit, self.faults.words, out,
         )  # fmt: skip
-        if to_host(self._fault)[0]:
-            self._fault.fill(0)
-            # `zero_waiting` raises, for a bad action or for an environment that has finished.
-            return self.step(self.zero_waiting(to_host(actions)))
-        self.states, self.next_states = self.next_states, self.states
-        self.advance(1)
+        self.counter = (self.counter + 1) % 2**32
         self._may_wait = not self.same_step
-        reached = out.finals.reshape(shape) if self.same_step else None
-        terminated, truncated = out.flags[:n], out.flags[n:]
+        shape = self.rows, self.num_envs
         return TimeStep(
-            out.observations.reshape(shape), out.rewards, terminated, truncated, reached
-        )
+            out.observations.reshape(shape), out.rewards, out.terminated, out.truncated,
+            out.finals.reshape(shape) if self.same_step else None,
+        )  # fmt: skip
+
+    @functools.cached_property
+    def _step_kernel(self) -> Kernel:
+        """Return the kernel of a step."""
+        return step_kernel(self.code, self.scalar_type, self.same_step, self.disabled)
+
+    def launch(self, kernel: Kernel, *args: Any, **options: Any) -> None:
+        """Launch a kernel with a thread for each environment.
+
+        Raises:
+            ValueError, gymnasium.error.ResetNeeded: a step before found a fault; nothing is
+                launched then.
+        """
+        self.faults.check()
+        launch(kernel, self.num_envs, *args, **options)
 
     def restart(self, mask: Any, params: Any) -> None:
         """Start new episodes; see `Engine.restart`."""
         numbers = asarray(pack(params, self.scalar_type))
         arguments = self.states, self.words, asarray(mask), numbers, self.counter
-        launch(reset_kernel(self.code, self.scalar_type), self.num_envs, *arguments)
+        self.launch(reset_kernel(self.code, self.scalar_type), *arguments)
         self.advance(1)
 
     def observe(self) -> Any:
         """Return the observations of the present states, (rows, N) float32."""
         observations = empty(self.rows * self.num_envs, np.float32)
         arguments = self.states.rows, self.numbers, observations
-        launch(observe_kernel(self.code, self.scalar_type), self.num_envs, *arguments)
+        self.launch(observe_kernel(self.code, self.scalar_type), *arguments)
         return observations.reshape(self.rows, self.num_envs)
 
     def final_observations(self, step: TimeStep, ended: Any) -> Any:
@@ -168,11 +220,13 @@ class CudaEngine(Engine):
 
     def get_state(self) -> Any:
         """Return a copy of the states, (N, state_size)."""
+        self.faults.check()
         rows = self.states.rows[: self._state_size * self.num_envs].copy()
         return rows.reshape(self._state_size, self.num_envs).T
 
     def set_state(self, state: npt.NDArray[Any]) -> None:
         """Copy (N, state_size) in; finished episodes become running ones."""
+        self.faults.check()
         count = self._state_size * self.num_envs
         self.states.rows[:count] = asarray(np.ascontiguousarray(state.T)).reshape(-1)
         self.resume()
@@ -199,6 +253,7 @@ class CudaEngine(Engine):
 
     def start_streams(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
         """Start the random streams of the masked environments anew, from one seed each."""
+        self.faults.check()
         if not mask.any():
             return
         fresh = keys(seeds)  # (2, N), low words first
@@ -207,6 +262,20 @@ class CudaEngine(Engine):
         if not mask.all():
             fresh = np.where(mask, fresh, to_host(self.words).reshape(2, -1))
         self.words = asarray(fresh.reshape(-1))
+
+
+def _bad_action(dynamics: Dynamics, i: int) -> ValueError:
+    """Return the error of environment i, whose action was bad."""
+    wanted = describe_actions(dynamics)
+    return ValueError(f"actions[{i}] of {dynamics.id}, on the device: expected {wanted}")
+
+
+def _has_finished(dynamics: Dynamics, i: int) -> ResetNeeded:
+    """Return the error of environment i, which had no reset before its step."""
+    return ResetNeeded(
+        f"environment {i} of {dynamics.id} has finished and autoreset is disabled: call "
+        'reset(options={"reset_mask": terminated | truncated}) first'
+    )
 
 
 class CudaRunner(Runner):
@@ -262,5 +331,5 @@ class CudaRunner(Runner):
         weights = asarray(pack_policy(arrays, network))
         inputs = RolloutInputs(engine.states, engine.words, engine.numbers, engine.bounds, weights)
         settings = RolloutSettings(engine.counter, engine.limit, arrays.greedy, num_steps)
-        launch(driver, engine.num_envs, inputs, settings, out, block=BLOCK)
+        engine.launch(driver, inputs, settings, out, block=BLOCK)
         engine.advance(num_steps)

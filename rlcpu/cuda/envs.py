@@ -18,14 +18,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.cuda.compile import Kernel, kernel
-from rlcpu.cuda.device import cuda
-from rlcpu.envs.engine.episode import PENDING, SIZE, Episode, begin_of, make_step_episode
+from rlcpu.cuda.device import SIMULATED, cuda
+from rlcpu.cuda.faults import report
+from rlcpu.envs.engine.episode import (
+    PENDING,
+    SIZE,
+    Episode,
+    EpisodeStep,
+    begin_of,
+    make_step_episode,
+)
 from rlcpu.envs.engine.lane import compile_lane
 from rlcpu.envs.engine.structure import Structure
 from rlcpu.kernels.compiler.compile import define, source_of_tuple
 from rlcpu.kernels.machine.random import GOLDEN, mix
 
-u32 = np.uint32
+u32, u64 = np.uint32, np.uint64
 
 
 class DeviceStates(NamedTuple):
@@ -35,30 +43,54 @@ class DeviceStates(NamedTuple):
     elapsed: Any  # (N,) uint32, steps of the running episode, or `PENDING`
 
 
+#: Kinds of faults of a step, places of `Faults.words`.
+BAD_ACTION, HAS_FINISHED = 0, 1
+
+
 class StepOutputs(NamedTuple):
     """Outputs of `step_kernel` beside the states."""
 
     observations: Any  # (observation_size * N,) float32
+    finals: Any  # like observations; written in same-step mode alone
     rewards: Any  # (N,)
-    flags: Any  # (2 * N,) bool: terminated of all environments, then truncated
-    finals: Any  # like observations in same-step mode, else empty
-    #: (1,) int32, 0 before. If it is 1 afterwards, for a bad action or for an environment that has
-    #: finished while autoreset is disabled, all other outputs are to be thrown away.
-    fault: Any
+    terminated: Any  # (N,) bool
+    truncated: Any
+
+
+def _sync_warp() -> None:
+    """Keep loads that stand before the call before it, at no cost but the place in the code.
+
+    The compiler moves loads to where their numbers are used, into branches too: there a thread
+    would wait for memory once more.
+    """
+    cuda.syncwarp()
+
+
+#: The simulator has none, and needs none.
+keep_loads_here: Any = (lambda: None) if SIMULATED else _sync_warp
 
 
 @functools.cache
 def read(count: int, dtype: type) -> Callable[..., Any]:
-    """Return a function (array, begin, stride) -> tuple of `count` numbers, `stride` apart."""
-    items = source_of_tuple(f"real(array[begin + {k} * stride])" for k in range(count))
-    return define(f"def read(array, begin, stride): return {items}", real=dtype)
+    """Return a function (array, begin, stride) -> tuple of `count` numbers, `stride` apart.
+
+    Places are uint64: of a signed one numba asks whether it counts from the end of the array.
+    """
+    items = source_of_tuple(f"real(array[begin + k{k} * stride])" for k in range(count))
+    return define(f"def read(array, begin, stride): return {items}", real=dtype, **_numbers(count))
 
 
 @functools.cache
 def write(count: int, dtype: type) -> Callable[..., Any]:
     """Return a function (array, begin, stride, values) that writes `count` numbers there."""
-    lines = "".join(f"\n    array[begin + {k} * stride] = real(values[{k}])" for k in range(count))
-    return define(f"def write(array, begin, stride, values):{lines}", real=dtype)
+    lines = "".join(f"\n    array[begin + k{k} * stride] = real(values[{k}])" for k in range(count))
+    source = f"def write(array, begin, stride, values):{lines or ' pass'}"
+    return define(source, real=dtype, **_numbers(count))
+
+
+def _numbers(count: int) -> dict[str, Any]:
+    """Return uint64 constants by name, k0 and so on: with Python's numbers sums would be real."""
+    return {f"k{k}": u64(k) for k in range(count)}
 
 
 class DeviceStep(NamedTuple):
@@ -98,56 +130,64 @@ def make_step_lane(env: Structure, dtype: type, same_step: bool) -> Callable[...
 
 @functools.cache
 def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) -> Kernel:
-    """Return the driver (before, words, actions, numbers, counter, limit, after, out) of one step.
+    """Return the driver (states, words, actions, numbers, counter, limit, faults, out) of one step.
 
-    `before` and `after` are `DeviceStates`, `words` (2 * N,) uint32 low and high words of the keys,
-    `actions` (N,) integers or (N * action_size,) float32, `numbers` (num_numbers,) the parameters
-    of the environment, `counter` that of random numbers, `limit` the steps of an episode, and `out`
-    `StepOutputs`.
+    `states` are `DeviceStates`, which it overwrites, `words` (2 * N,) uint32 low and high words of
+    the keys, `actions` (N,) integers or (N * action_size,) float32, `numbers` (num_numbers,) the
+    parameters of the environment, `counter` that of random numbers, `limit` the steps of an
+    episode, `faults` the words of `Faults`, and `out` `StepOutputs`.
+
+    An environment with a bad action takes no step, nor does one that has finished, if `disabled`:
+    its outputs are those of its present state, and its stream of random numbers stays.
     """
     lane, step_lane = compile_lane(env, dtype), make_step_lane(env, dtype, same_step)
     unpack, observe, size = lane.unpack_params, lane.observe, lane.rows
     load, store = read(size, dtype), write(size, dtype)
     load_episode, store_episode = read(SIZE, dtype), write(SIZE, dtype)
     put = write(env.observation_rows, np.float32)
-    take_action, pending = _make_take_action(env, dtype), u32(PENDING)
+    take_action, pending, episode_row = _make_take_action(env, dtype), u32(PENDING), u64(size)
+    nothing, no, bad, finished = dtype(0), np.bool_(0), BAD_ACTION, HAS_FINISHED
 
     @kernel(exact=dtype is np.float64)
-    def step(before, words, actions, numbers, counter, limit, after, out):
+    def step(states, words, actions, numbers, counter, limit, faults, out):
         """Step environment i, in thread i."""
-        n, i = out.rewards.shape[0], cuda.grid(1)
+        n, i = u64(out.rewards.shape[0]), u64(cuda.grid(1))
         if i >= n:
             return
         action, is_bad = take_action(actions, i)
-        elapsed = before.elapsed[i]
+        elapsed, low, high = states.elapsed[i], words[i], words[n + i]
+        state = load(states.rows, i, n)
+        episode = Episode(*load_episode(states.rows, episode_row * n + i, n))
+        params = unpack(numbers)
+        keep_loads_here()
+        bits = mix(low, high, u32(counter))
+        # The step of an environment that waits is its reset, and takes any action. It is computed
+        # in any case: a thread that might return would first wait for its action, then for a state.
         waits = elapsed == pending
-        # The step of an environment that waits is its reset, and takes any action. All goes on
-        # after a fault: a thread that might return would first wait for its action.
-        if disabled if waits else is_bad:
-            out.fault[0] = 1
-        params, bits = unpack(numbers), mix(words[i], words[n + i], u32(counter))
-        state, episode = (
-            load(before.rows, i, n),
-            Episode(*load_episode(before.rows, size * n + i, n)),
-        )
         step = step_lane(state, elapsed, episode, action, bits, params, u32(limit))
+        if disabled if waits else is_bad:
+            report(faults, finished if waits else bad, np.int64(i))
+            words[i] = u32(low - GOLDEN)  # `mix` adds counter * GOLDEN to this word
+            stays = EpisodeStep(nothing, no, no, elapsed, episode, no, elapsed, episode)
+            step = DeviceStep(state, state, stays)
         end = step.end
-        store(after.rows, i, n, step.next_state)
-        store_episode(after.rows, size * n + i, n, end.next_episode)
-        after.elapsed[i] = end.next_elapsed
+        store(states.rows, i, n, step.next_state)
+        store_episode(states.rows, episode_row * n + i, n, end.next_episode)
+        states.elapsed[i] = end.next_elapsed
         put(out.observations, i, n, observe(step.next_state, params))
         if same_step:
             put(out.finals, i, n, observe(step.reached, params))
         out.rewards[i] = end.reward
-        out.flags[i] = end.terminated
-        out.flags[n + i] = end.truncated
+        out.terminated[i] = end.terminated
+        out.truncated[i] = end.truncated
 
     return step
 
 
 def _make_take_action(env: Structure, dtype: type) -> Any:
     """Make (actions, i) -> (action of environment i, whether it is none that can be taken)."""
-    width, count, load = env.action_size, env.num_actions, read(env.action_size, dtype)
+    width, count, load = u64(env.action_size), env.num_actions, read(env.action_size, dtype)
+    one = u64(1)
 
     def take_choice(actions, i):
         action = actions[i]
@@ -155,12 +195,12 @@ def _make_take_action(env: Structure, dtype: type) -> Any:
         return np.int32(0 if is_bad else action), is_bad
 
     def take_numbers(actions, i):
-        is_bad = False  # whether a number is NaN
-        for k in range(width):
-            is_bad = is_bad or actions[i * width + k] != actions[i * width + k]
-        return load(actions, i * width, 1), is_bad
+        action, is_bad = load(actions, i * width, one), False  # whether a number is NaN
+        for number in action:
+            is_bad = is_bad or number != number
+        return action, is_bad
 
-    return take_numbers if width else take_choice
+    return take_numbers if env.action_size else take_choice
 
 
 @functools.cache
@@ -179,12 +219,12 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
     @kernel(exact=dtype is np.float64)
     def reset_batch(states, words, mask, numbers, counter):
         """Reset environment i, in thread i."""
-        n, i = states.elapsed.shape[0], cuda.grid(1)
+        n, i = u64(states.elapsed.shape[0]), u64(cuda.grid(1))
         if i < n:
             if mask[i]:
                 bits = mix(words[i], words[n + i], u32(counter))
                 store(states.rows, i, n, reset(unpack(numbers), bits[0], bits[1]))
-                store_episode(states.rows, size * n + i, n, begin)
+                store_episode(states.rows, u64(size) * n + i, n, begin)
                 states.elapsed[i] = zero
             else:  # `mix` adds counter * GOLDEN to this word
                 words[i] = u32(words[i] - GOLDEN)
@@ -205,7 +245,7 @@ def observe_kernel(env: Structure, dtype: type) -> Kernel:
     @kernel(exact=dtype is np.float64)
     def observe_batch(rows, numbers, observations):
         """Observe environment i, in thread i."""
-        n, i = observations.shape[0] // size, cuda.grid(1)
+        n, i = u64(observations.shape[0]) // u64(size), u64(cuda.grid(1))
         if i < n:
             put(observations, i, n, observe(load(rows, i, n), unpack(numbers)))
 

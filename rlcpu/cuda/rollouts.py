@@ -96,10 +96,10 @@ def rollout_kernel(
     step_lane = make_step_lane(env, dtype, same_step=True)
     to_env_action = make_to_env_action(env.action_size, bool(env.choices), dtype)
     record_step, finish = _record(env, dtype, decide) if records else _add_up()
-    width, put_observation = env.observation_rows, write(env.observation_rows, np.float32)
+    width, put_observation = u64(env.observation_rows), write(env.observation_rows, np.float32)
     unpack, observe, choose = lane.unpack_params, lane.observe, decide.choose
-    size, nothing, zero, two = lane.rows, dtype(0), u32(0), u64(2)
-    load, store, no_sums = read(size, dtype), write(size, dtype), (nothing, nothing, zero, zero)
+    size, nothing, zero, one, two = u64(lane.rows), dtype(0), u32(0), u64(1), u64(2)
+    load, store = read(lane.rows, dtype), write(lane.rows, dtype)
     load_episode, store_episode = read(SIZE, dtype), write(SIZE, dtype)
     num_weights, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
     aligns = not SIMULATED  # which the simulator cannot
@@ -109,8 +109,8 @@ def rollout_kernel(
         """Take K steps of environment i, in thread i."""
         states, words, numbers, bounds, weights = inputs
         counter, limit, greedy, num_steps, runtime_zero = settings
-        n, i = states.elapsed.shape[0], cuda.grid(1)
-        policy, sums = weights, no_sums
+        n, i = u64(states.elapsed.shape[0]), u64(cuda.grid(1))
+        policy, sums = weights, (nothing, nothing, zero, zero)
         if fits:
             if aligns:  # loads of four numbers need 16 bytes
                 policy = cuda.shared.array(num_weights, single, 16)
@@ -126,10 +126,10 @@ def rollout_kernel(
             for k in range(num_steps):
                 # Offsets are 0: the compiler knows but that they are multiples of four, and change.
                 offset = u64(runtime_zero * k) << two
-                bits, at = mix(low, high, u32(counter + k)), k * n + i
+                bits, at = mix(low, high, u32(counter + k)), u64(k) * n + i
                 observation = observe(state, unpack(numbers))
                 if records:  # numbers side by side: 1
-                    put_observation(out.observations, at * width, 1, observation)
+                    put_observation(out.observations, at * width, one, observation)
                 chosen = choose(observation, policy, offset, greedy, bits)
                 params = unpack(numbers)  # every step: registers are worth more than these loads
                 action = to_env_action(chosen[0], bounds)
@@ -156,17 +156,18 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
     `flags` has `terminated` of all steps, then `truncated` of all; `finals`, `totals` and `lengths`
     are written only where an episode ended: its last observation, return and steps.
     """
-    zero, width, action_size = np.float32(0), env.observation_rows, env.action_size
+    zero, action_size = np.float32(0), env.action_size
     observe, has_value = compile_lane(env, dtype).observe, decide.evaluate is not None
     evaluate: Any = decide.evaluate
-    put_observation, put_episode = write(width, np.float32), write(SIZE, dtype)
-    put_action = write(max(action_size, 1), np.float32)
+    put_observation, put_episode = write(env.observation_rows, np.float32), write(SIZE, dtype)
+    put_action, one = write(max(action_size, 1), np.float32), u64(1)
+    width, size = u64(env.observation_rows), u64(action_size)
 
     def record_step(out, sums, at, chosen, step, params, weights, offset):
         """Record a step, with its end if the episode ends; returns the sums as they are."""
-        (action, log_prob, value), end, num_all = chosen, step.end, out.rewards.shape[0]
+        (action, log_prob, value), end, num_all = chosen, step.end, u64(out.rewards.shape[0])
         if action_size:
-            put_action(out.actions, at * action_size, 1, action)
+            put_action(out.actions, at * size, one, action)
         else:
             out.actions[at] = action
         out.log_probs[at], out.values[at], out.rewards[at] = log_prob, value, end.reward
@@ -174,7 +175,7 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
         cut = zero
         if end.terminated or end.truncated:
             last = observe(step.reached, params)
-            put_observation(out.finals, at * width, 1, last)
+            put_observation(out.finals, at * width, one, last)
             put_episode(out.totals, at, num_all, end.episode)
             out.lengths[at] = end.elapsed
             if has_value and not end.terminated:
@@ -184,7 +185,7 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
 
     def finish(out, sums, i, observation, weights, offset):
         """Record the last observation and its value."""
-        put_observation(out.last, i * width, 1, observation)
+        put_observation(out.last, i * width, one, observation)
         out.last_values[i] = evaluate(observation, weights, offset) if has_value else zero
 
     return Recorder(record_step, finish)
@@ -206,7 +207,7 @@ def _add_up() -> Recorder:
 
     def finish(out, sums, i, observation, weights, offset):
         """Write the sums of environment i."""
-        n = out.counts.shape[0] // 2
+        n = u64(out.counts.shape[0] // 2)
         out.returns[i], out.returns[n + i], out.counts[i], out.counts[n + i] = sums
 
     return Recorder(record_step, finish)

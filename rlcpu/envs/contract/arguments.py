@@ -81,16 +81,20 @@ def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
 
 def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
     """Return an error message that names the first of the bad actions, whose indices are `bad`."""
-    if dynamics.choices:
-        wanted = f"whole numbers from 0 on, below {list(dynamics.choices)}"
-    elif dynamics.is_discrete:
-        wanted = f"0 to {dynamics.num_actions - 1}"
-    else:  # our kernels clip infinity to the bounds
-        wanted = "a number" if dynamics.runs_in_kernels else "finite numbers"
-    first = bad[0]
+    first, wanted = bad[0], describe_actions(dynamics)
     return (
         f"actions[{first}]={actions[first]} of {dynamics.id} ({len(bad)} such): expected {wanted}"
     )
+
+
+def describe_actions(dynamics: Dynamics) -> str:
+    """Return which actions an environment takes, as messages say it."""
+    if dynamics.choices:
+        return f"whole numbers from 0 on, below {list(dynamics.choices)}"
+    if dynamics.is_discrete:
+        return f"0 to {dynamics.num_actions - 1}"
+    # Kernels clip infinity to the bounds.
+    return "a number" if dynamics.runs_in_kernels else "finite numbers"
 
 
 def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:

@@ -45,9 +45,9 @@ def step(name: str) -> tuple[Any, ...]:
     dynamics = find(name)
     kernel = envs.step_kernel(structure(dynamics), np.float32, False, False)
     actions = "int64[::1]" if dynamics.is_discrete else F32
-    out = envs.StepOutputs, F32, F32, FLAGS, F32, "int32[::1]"
-    read = STATES, f"{U32}, {actions}, {F32}, int64, int64"
-    return f"step {name} float32", kernel, *read, STATES, out
+    out = envs.StepOutputs, F32, F32, F32, FLAGS, FLAGS
+    read = STATES, f"{U32}, {actions}, {F32}, int64, int64, int64[::1]"
+    return f"step {name} float32", kernel, *read, out
 
 
 def small(name: str) -> Iterator[tuple[Any, ...]]:

@@ -104,21 +104,85 @@ def test_actions_on_the_device_and_masked_reset() -> None:
         assert_close(found, expected, "float64", 2)
 
 
-def test_bad_actions_change_nothing() -> None:
-    for name, bad, message in (
-        ("CartPole-v1", 2, r"actions\[1\]=2 of CartPole-v1 \(1 such\): expected 0 to 1"),
-        ("CartPole-v1", -1, r"actions\[1\]=-1"),
-        ("Pendulum-v1", np.nan, r"actions\[1\]=\[nan\] of Pendulum-v1 \(1 such\)"),
-    ):
-        cpu, device = make(name, "float64")
-        actions = actions_of(cpu, np.random.default_rng(2))
-        wrong = actions.copy()
-        wrong[1] = bad
-        before = to_host(device.state)
-        with pytest.raises(ValueError, match=message):
-            device.step(asarray(wrong))
+BAD = (  # environment, action, what is said of one of the host, and of one on the device
+    ("CartPole-v1", 2, r"actions\[1\]=2 of CartPole-v1 \(1 such\): expected 0 to 1", "0 to 1"),
+    ("CartPole-v1", -1, r"actions\[1\]=-1", "0 to 1"),
+    ("Pendulum-v1", np.nan, r"actions\[1\]=\[nan\] of Pendulum-v1 \(1 such\)", "a number"),
+)
+
+
+@pytest.mark.parametrize(("name", "bad", "message", "wanted"), BAD)
+def test_a_bad_action_of_the_host_changes_nothing(
+    name: str, bad: Any, message: str, wanted: str
+) -> None:
+    cpu, device = make(name, "float64")
+    actions = actions_of(cpu, np.random.default_rng(2))
+    wrong = actions.copy()
+    wrong[1] = bad
+    before = to_host(device.state)
+    with pytest.raises(ValueError, match=message):
+        device.step(wrong)
+    np.testing.assert_array_equal(to_host(device.state), before)
+    assert_close(device.step(actions)[0], cpu.step(actions)[0], "float64")
+
+
+@pytest.mark.parametrize(("name", "bad", "message", "wanted"), BAD)
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_an_environment_with_a_bad_action_on_the_device_takes_no_step(
+    name: str, bad: Any, message: str, wanted: str, mode: AutoresetMode
+) -> None:
+    """Another one of the same seed takes none either: its later steps are those of the first."""
+    (cpu, device), rng = make(name, "float64", autoreset_mode=mode), np.random.default_rng(2)
+    actions, others = actions_of(cpu, rng), np.arange(NUM_ENVS) != 1
+    before = to_host(device.observe())[1]
+    wrong = actions.copy()
+    wrong[1] = bad
+    observations, rewards, terminated, truncated, infos = device.step(asarray(wrong))
+    expected = cpu.step(actions)
+    assert_close(to_host(observations)[others], expected[0][others], "float64")
+    assert_close(to_host(rewards)[others], expected[1][others], "float64")
+    np.testing.assert_array_equal(to_host(observations)[1], before)
+    assert (rewards[1], terminated[1], truncated[1]) == (0.0, False, False)
+    if infos:
+        np.testing.assert_array_equal(to_host(infos["final_obs"])[1], before)
+    message = rf"actions\[1\] of {name}, on the device: expected {wanted}"
+    with pytest.raises(ValueError, match=message):
+        device.step(actions)
+    # The clock and the random numbers of environment 1 are behind by one step.
+    late, _ = make(name, "float64", autoreset_mode=mode)
+    for _ in range(LIMIT + 1):
+        on_time, found, is_late = (
+            cpu.step(actions),
+            device.step(asarray(actions)),
+            late.step(actions),
+        )
+        for ours, theirs, delayed in zip(found[:4], on_time[:4], is_late[:4], strict=True):
+            theirs[1] = delayed[1]
+            assert_close(ours, theirs, "float64", 2)
+    rlcpu.cuda.synchronize()
+
+
+def test_faults_are_told_by_synchronize_and_by_each_call() -> None:
+    _, device = make("CartPole-v1")
+    wrong = asarray(np.full(NUM_ENVS, 2))
+    calls = (
+        rlcpu.cuda.synchronize,
+        device.observe,
+        device.reset,
+        lambda: device.reset(seed=3),
+        lambda: device.state,
+        lambda: setattr(device, "state", np.zeros((NUM_ENVS, 4))),
+        lambda: rlcpu.simulate(device, Uniform(), 1),
+        lambda: rlcpu.collect(device, Uniform(), 1),
+    )
+    before = to_host(device.state)
+    for call in calls:
+        device.step(wrong)
+        if not SIMULATED:
+            cuda.synchronize()  # which tells nothing: the call finds the fault by itself
+        with pytest.raises(ValueError, match=r"actions\[\d+\] of CartPole-v1"):
+            call()
         np.testing.assert_array_equal(to_host(device.state), before)
-        assert_close(device.step(actions)[0], cpu.step(actions)[0], "float64")
 
 
 def test_the_action_of_one_that_waits_for_its_reset_is_ignored() -> None:
@@ -217,11 +281,15 @@ def test_disabled_autoreset() -> None:
     options = {"autoreset_mode": AutoresetMode.DISABLED, "max_episode_steps": 1}
     cpu, device = make("CartPole-v1", "float64", **options)
     actions = actions_of(cpu, np.random.default_rng(3))
-    device.step(actions)
+    reached = to_host(device.step(actions)[0])
     cpu.step(actions)
-    with pytest.raises(ResetNeeded, match=f"{NUM_ENVS} environments have finished"):
+    observations, rewards, terminated, truncated, _ = device.step(actions)
+    np.testing.assert_array_equal(to_host(observations), reached)
+    assert not to_host(rewards).any()
+    assert not to_host(terminated | truncated).any()
+    with pytest.raises(ResetNeeded, match=r"environment \d+ of CartPole-v1 has finished"):
         device.step(actions)
-    with pytest.raises(ResetNeeded):
+    with pytest.raises(ResetNeeded, match=f"{NUM_ENVS} environments have finished"):
         rlcpu.simulate(device, Uniform(), 1)
     found, expected = (env.reset()[0] for env in (device, cpu))
     assert_close(found, expected, "float64")
