@@ -19,13 +19,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
+from rlcpu.forks import waited_for
+
 #: Seconds after which a line is written anew.
 TICK = 1.0
 #: Heights of a number in a line of text.
 _BARS = "▁▂▃▄▅▆▇█"
 
 _bars: list[Bar] = []
-_lock = threading.Lock()
+_lock = waited_for(threading.Lock())
 _written = 0  # characters of the line that `rewrite` wrote last
 
 

@@ -169,6 +169,32 @@ def test_threads_and_forks_do_no_harm(layer):
         assert set(report["mixed forks"]) == {0}
 
 
+#: A fork while another thread compiles, from a cache that is empty.
+COMPILING = """
+import json, os, signal, threading, time, warnings
+import numpy as np
+from rlcpu.scan import logcumsumexp
+
+warnings.simplefilter("ignore")  # Python warns of forks in a process with threads
+x = np.ones(3)
+compiling = threading.Thread(target=logcumsumexp, args=(x,))
+compiling.start()
+time.sleep(0.3)  # it takes seconds
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(0 if np.isfinite(logcumsumexp(x)).all() else 3)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+compiling.join()
+print(json.dumps(code))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_another_thread_compiles_leaves_the_child_no_lock(tmp_path):
+    assert run_python("-c", COMPILING, NUMBA_CACHE_DIR=tmp_path) == 0
+
+
 #: With one CPU: what starts threads elsewhere, then a fork.
 ONE_CPU = """
 import os, subprocess, sys

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from rlcpu import terminal
+from rlcpu.forks import waited_for
 
 logger = logging.getLogger("rlcpu")
 #: Seconds of compiling in this process before a line is shown.
@@ -31,7 +32,7 @@ class CompilePlan(NamedTuple):
     begin: float  # seconds that had been counted before the first of them
 
 
-_lock = threading.Lock()
+_lock = waited_for(threading.Lock())
 #: Blocks of `time_counted` that run now.
 _running = 0
 #: Seconds when the first of them began, and those counted before it: of the clock, of the CPUs.

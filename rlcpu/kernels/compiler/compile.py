@@ -25,6 +25,7 @@ import numpy as np
 from numba import from_dtype
 from numba import types as nbtypes
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import (
     intrinsic,
     lower_builtin,
@@ -33,6 +34,7 @@ from numba.extending import (
     type_callable,
 )
 
+from rlcpu.forks import waited_for
 from rlcpu.kernels.compiler import announce, hooks, linking, maths, user_compiler
 from rlcpu.kernels.compiler.cache import KernelCache
 from rlcpu.kernels.compiler.functions import (
@@ -220,7 +222,8 @@ def _plain_tuple(items):
 
 
 maths.OVERLOADED.add(plain_tuple)
-_lock = threading.RLock()
+_lock = waited_for(threading.RLock())
+waited_for(global_compiler_lock)  # it is taken before ours
 #: Functions that are being specialised: one of them that is asked for again calls itself.
 _in_progress: set[Callable[..., Any]] = set()
 #: Beginning of the names of modules of networks: their functions index nothing that a user sets.

@@ -22,6 +22,7 @@ import numba
 import numpy as np
 from numba.extending import is_jitted
 
+from rlcpu.forks import waited_for
 from rlcpu.kernels.compiler import hooks, maths
 
 _PLAIN = (int, float, complex, str, bytes, range, slice, np.generic, np.dtype, numba.types.Type)
@@ -308,7 +309,7 @@ def _source_digest(path: str | None) -> str:
 
 # ---------------------------------------------------------------- frozen functions
 
-_lock = threading.RLock()
+_lock = waited_for(threading.RLock())
 #: Frozen values by their fingerprint.
 _frozen: dict[str, Any] = {}
 #: All copies that were made, of functions that are frozen and of those that they call. Nobody
