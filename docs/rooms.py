@@ -16,6 +16,7 @@ LEFT_OUT = (
     "_settings",
     "algorithms",
     "backends",
+    "forks",
     "palette",
     "policies",
     "terminal",

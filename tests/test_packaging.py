@@ -27,12 +27,13 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 #: What each part of the package may import, and what lies deeper: from the bottom to the top.
 MAY_IMPORT = {
     "_settings": (),
-    "terminal": (),
+    "forks": (),
+    "terminal": ("forks",),
     "palette": (),
     "algorithms": (),
     "translation": (),
     "backends": (),
-    "kernels": ("terminal",),
+    "kernels": ("forks", "terminal"),
     "nn": ("kernels",),
     "replay": ("backends", "kernels"),
     "scan": ("backends", "kernels"),
