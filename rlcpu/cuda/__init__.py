@@ -8,6 +8,7 @@ other file does here what a room of `envs`, `replay` or `scan` does on the CPU, 
 """
 
 from rlcpu.cuda.device import (
+    CudaError,
     CudaMemoryError,
     CudaUnavailableError,
     describe,
@@ -15,4 +16,11 @@ from rlcpu.cuda.device import (
 )
 from rlcpu.cuda.faults import synchronize
 
-__all__ = ["CudaMemoryError", "CudaUnavailableError", "describe", "is_available", "synchronize"]
+__all__ = [
+    "CudaError",
+    "CudaMemoryError",
+    "CudaUnavailableError",
+    "describe",
+    "is_available",
+    "synchronize",
+]

@@ -8,23 +8,29 @@ rebuilt with each function that it calls, and what that calls in turn, as a devi
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import threading
+import hashlib
+import importlib.metadata
+import os
 import types
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numba.extending import is_jitted
 
 from rlcpu.cuda import maths
 from rlcpu.cuda.device import SIMULATED, cuda
-from rlcpu.kernels.compiler.functions import COPY, package_of, rebuild
+from rlcpu.kernels.compiler import announce, cache
+from rlcpu.kernels.compiler.functions import COPY, fingerprint, package_of, rebuild
 from rlcpu.kernels.compiler.linking import context_class
 
 #: Functions of these packages are known to the compiler by their names.
 _FOREIGN = ("numba", "numpy", "math", "builtins")
+#: Switches of NVIDIA's linker, which makes the machine code: IEEE arithmetic as it is written, and
+#: what `kernel` promises otherwise.
+_EXACT, _FAST = ("-fma=0",), ("-ftz=1", "-prec-div=0", "-prec-sqrt=0")
 
 
 class _SimulatedModule:
@@ -43,11 +49,101 @@ class _SimulatedModule:
 _module: Any = _SimulatedModule() if SIMULATED else cuda
 
 
-class Kernel(NamedTuple):
-    """A driver for the device; `rlcpu.cuda.device.launch` runs it."""
+class Kernel:
+    """A driver for the device; `rlcpu.cuda.device.launch` runs it.
 
-    dispatcher: Any  # the compiler's kernel, of which tests read the machine code
-    exact: bool  # whether its arithmetic is exact, see `arithmetic`
+    Attributes:
+        function: the driver, plain Python.
+        exact, max_registers, block: see `kernel`.
+        dispatcher: the simulator's kernel; None elsewhere.
+        loaded: what `launch` has loaded of it, by the device and the kinds of the arguments.
+    """
+
+    def __init__(
+        self,
+        function: types.FunctionType,
+        exact: bool,
+        max_registers: int | None,
+        block: int | None,
+    ) -> None:
+        self.function, self.exact = function, exact
+        self.max_registers, self.block = max_registers, block
+        self.dispatcher: Any = cuda.jit(_rebuild(function)) if SIMULATED else None
+        self.loaded: dict[tuple[Any, ...], Any] = {}
+
+    def machine_code(self, kinds: tuple[Any, ...], capability: tuple[int, int]) -> bytes:
+        """Return the machine code for a device, which is compiled now or was kept on disk.
+
+        Args:
+            kinds: numba's types of the arguments.
+            capability: compute capability of the device, such as (9, 0).
+
+        Raises:
+            RuntimeError: it cannot be linked; the message has NVIDIA's reasons.
+        """
+
+        def make() -> bytes:
+            with announce.announced("CUDA kernels", self.function.__name__):
+                return self.link(self.compile(kinds, capability), capability)[0]
+
+        with announce.time_counted():
+            return cache.kept(self._path(kinds, capability), make)
+
+    def _path(self, kinds: tuple[Any, ...], capability: tuple[int, int]) -> Path | None:
+        """Return the file of the machine code; its name is a hash of all that decides the code."""
+        folder = cache.cache_folder()
+        if folder is None:
+            return None
+        source = fingerprint((self.function, *map(_described, kinds)))
+        key = source, self.block, self.link_options(capability), _compiler_version()
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()
+        return folder / f"{self.function.__name__}-{digest[:32]}.cubin"
+
+    def compile(self, kinds: tuple[Any, ...], capability: tuple[int, int]) -> bytes:
+        """Return NVIDIA's intermediate code, which `link` takes; needs no device."""
+        form = {"device": False, "abi": "numba", "output": "ltoir", "debug": False, "opt": True}
+        options = {"fastmath": not self.exact, "launch_bounds": self.block}
+        code, _ = cuda.compile(_rebuild(self.function), kinds, cc=capability, **form, **options)
+        return bytes(code)
+
+    def link_options(self, capability: tuple[int, int]) -> list[str]:
+        """Return the linker's options, which decide the arithmetic, too."""
+        arithmetic = _EXACT if self.exact else _FAST
+        limit = [f"-maxrregcount={self.max_registers}"] if self.max_registers else []
+        return ["-lto", "-arch=sm_{}{}".format(*capability), *arithmetic, *limit]
+
+    def link(self, code: bytes, capability: tuple[int, int], *options: str) -> tuple[bytes, str]:
+        """Return what NVIDIA's linker makes of the intermediate code, and its log.
+
+        Args:
+            code: returned by `compile`.
+            capability: compute capability of the device.
+            *options: further ones of the linker; with "-ptx" it makes PTX in the place of machine
+                code, and with "-verbose" its log says what the kernel needs.
+
+        Raises:
+            RuntimeError: it cannot be linked.
+        """
+        from cuda.bindings import nvjitlink
+
+        options = *self.link_options(capability), *options
+        linker = nvjitlink.create(len(options), list(options))
+        kind = "linked_ptx" if "-ptx" in options else "linked_cubin"
+
+        def read(what: str) -> bytes:
+            content = bytearray(getattr(nvjitlink, f"get_{what}_size")(linker))
+            getattr(nvjitlink, f"get_{what}")(linker, content)
+            return bytes(content)
+
+        try:
+            nvjitlink.add_data(linker, nvjitlink.InputType.LTOIR, code, len(code), "kernel")
+            nvjitlink.complete(linker)
+            return read(kind), read("info_log").decode(errors="replace")
+        except nvjitlink.nvJitLinkError as error:
+            log = read("error_log").decode(errors="replace").strip("\0 \n")
+            raise RuntimeError(f"{self.function.__name__}: {error} {log}") from error
+        finally:
+            nvjitlink.destroy(linker)
 
 
 def kernel(
@@ -55,6 +151,7 @@ def kernel(
     *,
     exact: bool = False,
     max_registers: int | None = None,
+    block: int | None = None,
 ) -> Any:
     """Return a decorator that makes a `Kernel` of a driver, whose closure `device` rebuilds.
 
@@ -67,23 +164,34 @@ def kernel(
             multiplications are fused with additions, divisions and roots are within 2 ulp, and
             subnormals are 0; NaN and infinity keep their meaning.
         max_registers: limit per thread, where occupancy is worth more than registers.
+        block: threads of a block at most, if the assembler is to know: near the limit of registers
+            it then plans better, and more threads cannot be launched.
     """
     if function is None:
-        return functools.partial(kernel, exact=exact, max_registers=max_registers)
-    rebuilt = _rebuild(function)  # type: ignore[arg-type]
-    if SIMULATED:
-        return Kernel(cuda.jit(rebuilt), exact)
-    options = {} if max_registers is None else {"max_registers": max_registers}
-    # Link-time optimisation would leave the machine code to the linker, without NVVM's switches.
-    dispatcher = cuda.jit(lto=False, fastmath=not exact, **options)(rebuilt)
-    compile_signature: Any = dispatcher.compile
+        return functools.partial(kernel, exact=exact, max_registers=max_registers, block=block)
+    return Kernel(function, exact, max_registers, block)  # type: ignore[arg-type]
 
-    def compile_with_arithmetic(signature: Any) -> Any:
-        with arithmetic(exact):
-            return compile_signature(signature)
 
-    dispatcher.compile = compile_with_arithmetic  # the dispatcher calls it at a launch of new types
-    return Kernel(dispatcher, exact)
+def _described(kind: Any) -> Any:
+    """Return all of numba's type of an argument: the text of a NamedTuple lacks its fields."""
+    items = tuple(map(_described, getattr(kind, "types", ())))
+    return (getattr(kind, "instance_class", tuple), *items) if items else str(kind)
+
+
+@functools.cache
+def _compiler_version() -> str:
+    """Return a hash of what decides machine code beside functions, types and options.
+
+    NVIDIA's libraries do not tell all of their versions: their sizes stand for them.
+    """
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    from rlcpu import __version__
+
+    paths = [load_nvidia_dynamic_lib(name).abs_path for name in ("nvvm", "nvJitLink")]
+    sizes = [os.path.getsize(path) for path in paths if path]
+    versions = *map(importlib.metadata.version, ("numba-cuda", "llvmlite", "numpy")), *sizes
+    return cache.compiler_version((__version__, *versions), *cache.TEACHERS, b"numba.cuda")
 
 
 def device(function: Any) -> Any:
@@ -152,35 +260,3 @@ def _rebuild(function: types.FunctionType) -> Any:
         return module is cuda or (package_of(module) in _FOREIGN and not is_copy)
 
     return rebuild(function, convert, stays)
-
-
-_lock = threading.RLock()
-
-
-@contextlib.contextmanager
-def arithmetic(exact: bool) -> Iterator[None]:
-    """Compile exact arithmetic inside the block, if asked to.
-
-    `cuda.jit(fastmath=True)` is what is wanted of a fast kernel: it sets NVVM's switches, and does
-    not assume that no NaN exists. Nothing public keeps NVVM from contracting multiplications with
-    additions, which it does by default: its switch is set here.
-    """
-    if not exact or SIMULATED:
-        yield
-        return
-    from numba.cuda import codegen
-
-    nvvm = codegen.nvvm
-    with _lock:
-        plain, compiling = nvvm.compile_ir, threading.get_ident()
-
-        def compile_ir(ir: Any, **options: Any) -> Any:
-            # Other threads may compile kernels of their own meanwhile.
-            switches = {"fma": False} if threading.get_ident() == compiling else {}
-            return plain(ir, **(options | switches))
-
-        nvvm.compile_ir = compile_ir
-        try:
-            yield
-        finally:
-            nvvm.compile_ir = plain

@@ -11,14 +11,17 @@ import contextlib
 import functools
 import importlib.metadata
 import os
+import struct
+import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu import backends
+from rlcpu.kernels.compiler.functions import convert_items
 
 #: Whether kernels run in the simulator, in Python (`NUMBA_ENABLE_CUDASIM=1`).
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
@@ -41,6 +44,10 @@ cuda: Any = _cuda
 
 class CudaUnavailableError(RuntimeError):
     """There is no CUDA device, or nothing to compile for it."""
+
+
+class CudaError(RuntimeError):
+    """The driver refuses a kernel, or reports one that it ended."""
 
 
 class CudaMemoryError(MemoryError):
@@ -293,83 +300,162 @@ def launch(kernel: Any, size: int, *args: Any, block: int = BLOCK, grid: int | N
         kernel: see `rlcpu.cuda.compile.kernel`; it does nothing in threads of
             `cuda.grid(1) >= size`.
         size: threads wanted, one per item; nothing is launched for 0.
-        *args: arrays on the device, numbers, and tuples of them. Python's numbers become int64 and
-            float64.
+        *args: contiguous arrays of one axis on the device, numbers, and tuples of them. Python's
+            numbers become int64 and float64.
         block: threads of a block; fewer where fewer do.
         grid: number of blocks, of exactly `block` threads each; None for as many as `size` needs.
+
+    Raises:
+        TypeError: an argument is something else.
+        CudaError: the driver refuses the launch, or reports an earlier kernel that it ended.
     """
     if size <= 0:
         return
     if grid is None:
         block = min(block, -(-size // _WARP) * _WARP)
         grid = -(-size // block)
-    stream = 0 if SIMULATED else xp.cuda.get_current_stream().ptr
-    configured = _configured(kernel.dispatcher, grid, block, stream)
-    values, kinds = zip(*map(_argument, args), strict=True)
     if SIMULATED:
-        configured(*values)
-    else:
-        compiled = _compiled(kernel.dispatcher, kinds, values)
-        compiled.launch(values, configured.griddim, configured.blockdim, configured.stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a small grid is small
+            configured = kernel.dispatcher[grid, block]
+        configured(*map(_simulated, args))
+        return
+    launcher = getattr(_threads, "launcher", None)
+    if launcher is None or launcher.process != os.getpid():  # a fork cannot use what was begun
+        launcher = _threads.launcher = _Launcher()
+    launcher.launch(kernel, grid, block, args)
 
 
-def _configure(dispatcher: Any, grid: int, block: int, stream: int) -> Any:
-    """Return a dispatcher for so many blocks and threads; `stream` is CUDA's, 0 the default one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a small grid is small
-        queue = cuda.external_stream(stream) if stream else 0
-        return dispatcher[grid, block, queue]
+def _simulated(value: Any) -> Any:
+    """Return an argument as the simulator's kernels take it."""
+    from numba.cuda.simulator.cudadrv import devicearray as simulated
 
-
-#: The simulator's kernel is configured in place: another launch may have changed it meanwhile.
-_configured = _configure if SIMULATED else functools.lru_cache(maxsize=1024)(_configure)
-
-
-#: Compiled kernels, by the dispatcher and the kinds of its arguments.
-_kernels: dict[tuple[Any, tuple[Any, ...]], Any] = {}
-
-
-def _compiled(dispatcher: Any, kinds: tuple[Any, ...], values: tuple[Any, ...]) -> Any:
-    """Return the kernel that is compiled for arguments of such kinds.
-
-    Numba would look at the types of all arguments at each launch, which takes a tenth of a
-    millisecond where some are tuples.
-    """
-    key = dispatcher, kinds
-    if key not in _kernels:
-        _kernels[key] = dispatcher.compile(tuple(map(dispatcher.typeof_pyval, values)))
-    return _kernels[key]
-
-
-def _argument(value: Any) -> tuple[Any, Any]:
-    """Return an argument as Numba's kernels take it, and its kind: equal ones have equal types."""
     if isinstance(value, tuple):
-        items, kinds = zip(*map(_argument, value), strict=True) if value else ((), ())
-        is_named = hasattr(value, "_fields")
-        return type(value)(*items) if is_named else items, (type(value), *kinds)
-    if SIMULATED:
-        from numba.cuda.simulator.cudadrv import devicearray as simulated
-
-        if not isinstance(value, np.ndarray):
-            return value, None
-        # Of a NumPy array it would make a new one, and copy it back: arguments could not overlap.
-        return simulated.FakeWithinKernelCUDAArray(simulated.FakeCUDAArray(value)), None
-    if isinstance(value, xp.ndarray):
-        return _view(value.data.ptr, value.shape, value.strides, value.dtype.str)
-    return value, type(value)
+        return convert_items(value, _simulated)
+    if not isinstance(value, np.ndarray):
+        return value
+    # Of a NumPy array it would make a new one, and copy it back: arguments could not overlap.
+    return simulated.FakeWithinKernelCUDAArray(simulated.FakeCUDAArray(value))
 
 
-@functools.lru_cache(maxsize=4096)
-def _view(
-    pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str
-) -> tuple[Any, Any]:
-    """Return Numba's array over memory of CuPy's and its type.
+_threads = threading.local()  # the `_Launcher` of each
+#: Largest number of bytes of a kernel's arguments.
+_MOST_BYTES = 32764
 
-    The array is a description, which does not keep the memory alive.
 
-    To make one takes tens of microseconds, and a step of environments has twelve; from call to call
-    they are mostly the same.
+class _Launcher:
+    """What one thread launches kernels with.
+
+    Arguments are packed into a buffer that CUDA copies: numbers as C aligns them in a struct, an
+    array as the seven words of numba's, which are no memory info, no parent, size, bytes of an
+    item, address, shape and stride.
     """
-    interface = {"data": (pointer, False), "shape": shape, "strides": strides, "typestr": dtype}
-    array = cuda.from_cuda_array_interface({**interface, "version": 3}, sync=False)
-    return array, array._numba_type_
+
+    def __init__(self) -> None:
+        require_device()
+        import cupy
+        from cuda.bindings import driver
+
+        self.process = os.getpid()
+        self._ndarray, self._cuda, self._driver = cupy.ndarray, cupy.cuda, driver
+        cupy.cuda.Device().use()  # CUDA's context becomes this thread's
+        # CUDA takes a list of names and values: 1 is the address of the buffer, 2 that of its size.
+        # List, size and buffer lie in one memory.
+        self._memory = np.zeros(6 + _MOST_BYTES // 8 + 1, np.int64)
+        self._list = int(self._memory.ctypes.data)
+        self._memory[:5] = 1, self._list + 6 * 8, 2, self._list + 5 * 8, 0
+
+    def launch(self, kernel: Any, grid: int, block: int, args: tuple[Any, ...]) -> None:
+        """Launch a kernel; see `launch`."""
+        kinds: list[Any] = [self._cuda.runtime.getDevice()]
+        words: list[Any] = []
+        self._flatten(args, words, kinds)
+        key = tuple(kinds)
+        loaded = kernel.loaded.get(key)
+        if loaded is None:
+            loaded = kernel.loaded[key] = self._load(kernel, args)
+        function, layout, size = loaded
+        try:
+            layout.pack_into(self._memory, 5 * 8, size, *words)
+        except struct.error as error:
+            message = f"a number that the kernel {kernel.function.__name__} does not take: {error}"
+            raise ValueError(message) from error
+        stream = self._cuda.get_current_stream().ptr
+        (status,) = self._driver.cuLaunchKernel(
+            function, grid, 1, 1, block, 1, 1, 0, stream, 0, self._list
+        )
+        if status:
+            self._refuse(status, kernel, f" with {grid} blocks of {block} threads")
+
+    def _flatten(self, args: tuple[Any, ...], words: list[Any], kinds: list[Any]) -> None:
+        """Append what the buffer takes of arguments, and their kinds: of equal ones, equal types.
+
+        It runs for each argument of each launch: no array makes more than two objects.
+        """
+        for value in args:
+            if isinstance(value, self._ndarray):
+                size, item = value.size, value.itemsize
+                words += size, item, value.data.ptr, size, item
+                kinds += value.dtype, value.strides if size > 1 else (item,) * value.ndim
+            elif isinstance(value, tuple):
+                kinds += type(value), len(value)
+                self._flatten(value, words, kinds)
+            else:
+                words.append(value)
+                kinds.append(type(value))
+
+    def _load(self, kernel: Any, args: tuple[Any, ...]) -> tuple[Any, struct.Struct, int]:
+        """Return a kernel's function for arguments of such kinds, and how these are packed."""
+        kinds = tuple(map(self._type_of, args))
+        capability = divmod(int(self._cuda.Device().compute_capability), 10)
+        code = kernel.machine_code(kinds, capability)
+        load, find = self._driver.cuLibraryLoadData, self._driver.cuLibraryEnumerateKernels
+        status, library = load(code, None, None, 0, None, None, 0)
+        if not status:
+            status, entries = find(1, library)
+        if not status:
+            status, function = self._driver.cuKernelGetFunction(entries[0])
+        if status:
+            self._refuse(status, kernel, "")
+        layout = layout_of(kinds)
+        return function, struct.Struct(f"@q{layout}"), struct.calcsize(f"@{layout}")
+
+    def _type_of(self, value: Any) -> Any:
+        """Return numba's type of an argument."""
+        from numba.cuda import types
+        from numba.cuda.np.numpy_support import from_dtype
+
+        if isinstance(value, tuple):
+            return types.BaseTuple.from_types(tuple(map(self._type_of, value)), type(value))
+        if isinstance(value, self._ndarray):
+            if value.ndim != 1 or not value.flags.c_contiguous:
+                raise TypeError(
+                    f"a kernel's array has shape {value.shape} and strides {value.strides}: "
+                    "expected one axis, contiguous"
+                )
+            return types.Array(from_dtype(value.dtype), 1, "C")
+        if not isinstance(value, int | float | np.generic):
+            raise TypeError(f"a kernel's argument {value!r}: expected arrays, numbers and tuples")
+        return from_dtype(np.dtype(type(value)))
+
+    def _refuse(self, status: Any, kernel: Any, how: str) -> None:
+        """Raise what a status of the driver says."""
+        text = self._driver.cuGetErrorString(status)[1]
+        message = f"the kernel {kernel.function.__name__}{how}: {status.name} ({text.decode()})"
+        is_memory = status == self._driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+        raise (CudaMemoryError if is_memory else CudaError)(message)
+
+
+def layout_of(kinds: Iterable[Any]) -> str:
+    """Return how arguments of numba's types lie in a buffer, in the language of `struct`."""
+    from numba.cuda import types
+    from numba.cuda.np.numpy_support import as_dtype
+
+    texts = []
+    for kind in kinds:
+        if isinstance(kind, types.BaseTuple):
+            texts.append(layout_of(kind))
+        else:
+            is_array = isinstance(kind, types.Array)
+            texts.append("16x5q" if is_array else as_dtype(kind).char)
+    return "".join(texts)

@@ -104,7 +104,9 @@ def rollout_kernel(
     num_weights, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
     aligns = not SIMULATED  # which the simulator cannot
 
-    @kernel(exact=dtype is np.float64, max_registers=REGISTERS if network else None)
+    limits: dict[str, Any] = {"max_registers": REGISTERS, "block": BLOCK} if network else {}
+
+    @kernel(exact=dtype is np.float64, **limits)
     def rollout(inputs, settings, out):
         """Take K steps of environment i, in thread i."""
         states, words, numbers, bounds, weights = inputs

@@ -10,14 +10,11 @@ environment with NVIDIA's compiler: `make cuda` makes `.venv-cuda`.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import importlib.util
 import json
-import os
 import re
-import subprocess
+import struct
 import sys
-import tempfile
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,20 +65,6 @@ def types_of(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def compile_to_ptx(job: Job) -> str:
-    """PTX of a kernel for sm_90."""
-    from rlcpu.cuda.compile import arithmetic
-    from rlcpu.cuda.device import cuda
-
-    args = types_of(job.arguments)
-    with arithmetic(job.kernel.exact):
-        fast = not job.kernel.exact
-        function = job.kernel.dispatcher.py_func
-        ptx, _ = cuda.compile_ptx(function, args, cc=ARCHITECTURE, fastmath=fast)
-    limit = job.kernel.dispatcher.targetoptions.get("max_registers")
-    return re.sub(r"(?m)^\{", f".maxnreg {limit}\n{{", str(ptx), count=1) if limit else str(ptx)
-
-
 def pretend_device() -> None:
     """Give device functions, which ask for the current device, the one that is compiled for."""
     from numba.cuda import dispatcher
@@ -90,47 +73,71 @@ def pretend_device() -> None:
     dispatcher.get_current_device = lambda: device
 
 
-def assemble(ptx: str) -> dict[str, Any]:
-    """What ptxas reports of a kernel."""
-    (ptxas,) = Path(sys.prefix).rglob("nvidia/*/bin/ptxas")
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "kernel.ptx")
-        source.write_text(ptx)
-        command = [str(ptxas), "-arch=sm_90", "-v", str(source), "-o", os.devnull]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        return {"error": result.stderr}
-    report = result.stderr
+class Linked(NamedTuple):
+    """What the linker makes of a kernel."""
+
+    ptx: str
+    log: str  # says what the machine code needs
+
+
+def link(job: Job) -> Linked:
+    """Compile a kernel for sm_90, as a launch does."""
+    code = job.kernel.compile(types_of(job.arguments), ARCHITECTURE)
+    ptx, _ = job.kernel.link(code, ARCHITECTURE, "-ptx")
+    _, log = job.kernel.link(code, ARCHITECTURE, "-verbose")
+    return Linked(ptx.rstrip(b"\0").decode(), log)
+
+
+def needs(linked: Linked) -> dict[str, Any]:
+    """What a kernel needs."""
 
     def most(pattern: str) -> int:
-        return max(map(int, re.findall(pattern, report)), default=0)
+        return max(map(int, re.findall(pattern, linked.log)), default=0)
 
     return {
         "registers": most(r"Used (\d+) registers"),
         "stack": most(r"(\d+) bytes stack frame"),
         "spills": most(r"(\d+) bytes spill stores") + most(r"(\d+) bytes spill loads"),
         "shared": most(r"(\d+) bytes smem"),
-        "doubles": len(re.findall(r"\.f64\b", ptx)),
+        "doubles": len(re.findall(r"\.f64\b", linked.ptx)),
     }
+
+
+def misplaced(job: Job, linked: Linked) -> str:
+    """What of the buffer of a launch lies elsewhere than the kernel reads it; "" if nothing."""
+    from rlcpu.cuda.device import layout_of
+
+    (entry,) = re.findall(r"\.entry [^(]*\(([^)]*)\)", linked.ptx)
+    declared = re.findall(r"\.param \.[a-z](\d+) ", entry)
+    sizes = [int(bits) // 8 for bits in declared]
+    end, places = 0, []
+    for size in sizes:
+        places.append(-(-end // size) * size)
+        end = places[-1] + size
+    layout = layout_of(types_of(job.arguments)).replace("16x5q", "7q")
+    codes = "".join(code * int(count or 1) for count, code in re.findall(r"(\d*)(\D)", layout))
+    # Where a value ends in the buffer, less its size, is where it begins.
+    ends = [struct.calcsize("@" + codes[: k + 1]) for k in range(len(codes))]
+    packed = [stop - struct.calcsize(code) for stop, code in zip(ends, codes, strict=True)]
+    same = packed == places and [struct.calcsize(code) for code in codes] == sizes
+    return "" if same else f"packed {packed}, read {places}"
 
 
 def table(package: str, only: str, folder: Path | None) -> dict[str, dict[str, Any]]:
     """What each kernel of a package needs, by name."""
     pretend_device()
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        pending: dict[str, Any] = {}
-        for job in load(package):
-            if only not in job.name:
-                continue
+    report: dict[str, dict[str, Any]] = {}
+    for job in load(package):
+        if only in job.name:
             try:
-                ptx = compile_to_ptx(job)
+                linked = link(job)
             except Exception as error:
-                pending[job.name] = pool.submit(dict, error=str(error))
+                report[job.name] = {"error": str(error)}
                 continue
-            pending[job.name] = pool.submit(assemble, ptx)
+            report[job.name] = needs(linked) | {"misplaced": misplaced(job, linked)}
             if folder:
-                (folder / f"{job.name.replace(' ', '-')}.ptx").write_text(ptx)
-        return {name: future.result() for name, future in pending.items()}
+                (folder / f"{job.name.replace(' ', '-')}.ptx").write_text(linked.ptx)
+    return report
 
 
 def main() -> None:

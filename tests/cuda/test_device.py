@@ -14,7 +14,7 @@ import pytest
 
 import rlcpu
 from rlcpu import backends
-from rlcpu.cuda import CudaMemoryError, CudaUnavailableError, device, faults
+from rlcpu.cuda import CudaError, CudaMemoryError, CudaUnavailableError, device, faults
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, xp, zeros
 from rlcpu.cuda.faults import report
@@ -61,6 +61,49 @@ def test_kernel_may_overwrite_its_input() -> None:
     x = asarray(np.ones(5, np.float32))
     launch(_scale, 5, Pair(x, x), np.float32(1), x[:3])
     assert to_host(x).tolist() == [3, 3, 3, 1, 1]
+
+
+@kernel
+def _take_numbers(numbers, x, out):
+    i = cuda.grid(1)
+    if i < out.shape[0]:
+        number, flag = numbers.one
+        out[i] = numbers.other[i] + number + x if flag else 0
+
+
+@pytest.mark.device
+def test_kinds_of_arguments() -> None:
+    for dtype in (np.float32, np.float64, np.int32, np.int64, np.uint8, np.uint32):
+        column, out = asarray(np.arange(3).astype(dtype)), zeros(3, np.float64)
+        for number, flag, x in (
+            (dtype(5), True, 0.5),
+            (7, np.bool_(True), np.float32(1)),
+            (np.uint64(2), 1, np.int8(-1)),
+            (3, False, 1),
+        ):
+            launch(_take_numbers, 3, Pair((number, flag), column), x, out)
+            expected = (np.arange(3) + float(number) + float(x)) * bool(flag)
+            assert to_host(out).tolist() == expected.tolist()
+
+
+@pytest.mark.device
+@pytest.mark.skipif(device.SIMULATED, reason="the simulator takes all that Python does")
+def test_arguments_that_kernels_do_not_take() -> None:
+    x = zeros(6, np.float32)
+    for wrong in (x.reshape(2, 3), x[::2], np.zeros(6, np.float32), "x", None):
+        with pytest.raises(TypeError, match="expected"):
+            launch(_scale, 6, Pair(x, wrong), np.float32(1), x)
+    launch(_scale, 1, Pair(x[::2][:1], x), np.float32(1), x[::3][:1])  # contiguous after all
+
+
+@pytest.mark.device
+@pytest.mark.skipif(device.SIMULATED, reason="the simulator has no limits")
+def test_launch_that_the_driver_refuses() -> None:
+    x = zeros(2048, np.float32)
+    with pytest.raises(CudaError, match=r"_scale with 1 blocks of 2048 threads: CUDA_ERROR"):
+        launch(_scale, 2048, Pair(x, x), np.float32(1), x, block=2048)
+    launch(_scale, 2048, Pair(x, x), np.float32(1), x)
+    faults.synchronize()
 
 
 @pytest.mark.device

@@ -1,4 +1,7 @@
-"""Every kernel, compiled to the machine code of sm_90: spills, local memory, double arithmetic."""
+"""Every kernel, compiled to the machine code of sm_90: spills, local memory, double arithmetic.
+
+The machine code is what a launch loads, and is kept on disk as one keeps it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,18 +30,87 @@ def wait_for_compiler() -> bool:
     return PYTHON.exists()
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_machine_code(package: str) -> None:
+def run(*command: str, **variables: str) -> Any:
+    """What a program prints as JSON, where NVIDIA's compiler is."""
     if not wait_for_compiler():
         pytest.skip("needs NVIDIA's compiler: `make cuda` installs it in .venv-cuda")
-    command = [str(PYTHON), str(HERE / "ptx.py"), package]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    result = subprocess.run(
+        [str(PYTHON), *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_machine_code(package: str) -> None:
+    found = run(str(HERE / "ptx.py"), package)
     assert found
     for name, kernel in found.items():
         assert "error" not in kernel, f"{name}: {kernel['error']}"
+        assert kernel["misplaced"] == "", name
         assert kernel["spills"] == 0, name
         if "float32" in name:
             assert kernel["doubles"] == 0, name
             assert kernel["stack"] == 0, name
+
+
+#: Takes the machine code of three kernels, and prints what it logged and which are alike.
+KEPT = """
+import hashlib, json, logging, sys
+sys.path.insert(0, "tests/cuda")
+import ptx
+from rlcpu.cuda.compile import Kernel, kernel
+from rlcpu.cuda.device import cuda
+lines = []
+logger = logging.getLogger("rlcpu")
+logger.setLevel("INFO")
+logger.addHandler(logging.Handler())
+logger.handlers[-1].emit = lambda record: lines.append(record.getMessage())
+ptx.pretend_device()
+number = float(sys.argv[1])
+@kernel
+def fast(x):
+    x[cuda.grid(1)] += number * x[0]
+exact = Kernel(fast.function, True, None, None)
+narrow = Kernel(fast.function, False, 16, 32)
+kinds = ptx.types_of(("float64[::1]",))
+codes = [each.machine_code(kinds, ptx.ARCHITECTURE) for each in (fast, exact, narrow)]
+digests = [hashlib.sha256(code).hexdigest() for code in codes]
+print(json.dumps([sum(line.startswith("compiled CUDA kernels") for line in lines), digests]))
+"""
+
+
+def test_machine_code_is_kept(tmp_path: Path) -> None:
+    def compiled(number: str) -> tuple[int, list[str]]:
+        count, digests = run("-c", KEPT, number, NUMBA_CACHE_DIR=str(tmp_path))
+        return count, digests
+
+    count, digests = compiled("2")
+    assert (count, len(set(digests))) == (3, 3)  # options tell kernels apart
+    assert compiled("2") == (0, digests)
+    assert compiled("3")[0] == 3  # and what they close over
+    files = sorted(tmp_path.rglob("*"))
+    assert len([file for file in files if file.suffix == ".cubin"]) == 6
+    for file in files:
+        if file.suffix == ".cubin":
+            content = file.read_bytes()
+            file.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
+    assert compiled("2")[0] == 3
+    assert compiled("2")[0] == 0
+    assert sorted(tmp_path.rglob("*")) == files
+
+
+def test_a_kernel_that_cannot_be_linked() -> None:
+    code = (
+        "import json, sys; sys.path.insert(0, 'tests/cuda')\n"
+        "import ptx; from rlcpu.cuda import trees\n"
+        "try: trees.claim.link(b'no code', ptx.ARCHITECTURE)\n"
+        "except RuntimeError as error: print(json.dumps(str(error)))"
+    )
+    assert run("-c", code).startswith("claim: ")

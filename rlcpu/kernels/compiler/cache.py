@@ -61,28 +61,36 @@ def cache_folder() -> Path | None:
 
 
 #: Names without which a file cannot teach numba anything.
-_TEACHERS = (b"llvmlite", b"numba.core", b"numba.extending")
+TEACHERS = (b"llvmlite", b"numba.core", b"numba.extending")
 #: Settings of numba that decide its code, but for those of the processor.
 _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
 
 
 @functools.cache
 def _compiler_version() -> str:
-    """Return a hash of what decides code beside the functions of a kernel (its fingerprint).
-
-    It covers the versions of all packages that take part, and the sources of this package that name
-    LLVM or numba's interface for extensions: an intrinsic, an overload, a lowering or a pass may
-    stand in any of them, and use what stands in another. To read all takes 10 ms, once in a
-    process.
-    """
+    """Return a hash of what decides code beside the functions of a kernel (its fingerprint)."""
     from rlcpu import __version__
 
     versions = __version__, numba.__version__, llvmlite.__version__, np.__version__
+    return compiler_version(versions, *TEACHERS)
+
+
+def compiler_version(versions: tuple[Any, ...], *teachers: bytes) -> str:
+    """Return a hash of the versions of all that takes part in compiling, and of sources.
+
+    The sources are those of this package that name LLVM or numba's interface for extensions: an
+    intrinsic, an overload, a lowering or a pass may stand in any of them, and use what stands in
+    another. To read all takes 10 ms, once in a process.
+
+    Args:
+        versions: of the packages that take part.
+        *teachers: names without one of which a source does not count.
+    """
     digest = hashlib.sha256(repr(versions).encode())
     package = Path(__file__).parents[2]
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
-        if any(name in source for name in _TEACHERS):
+        if any(name in source for name in teachers):
             digest.update(path.relative_to(package).as_posix().encode() + b"\0" + source)
     return digest.hexdigest()
 
@@ -193,10 +201,7 @@ class KernelCache(hooks.Cache):
             path, files = self._path(sig), _files()
             content = files.pack(data) if path and files else None
             if path and content is not None:
-                path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-                write_whole(path, content)
-        except OSError as error:
-            warn_uncached(str(error))
+                _keep(path, content)
         finally:
             announce.count()
             self.end_turn()
@@ -239,6 +244,46 @@ class CompileTurn:
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
+
+
+def kept(path: Path | None, make: Callable[[], bytes]) -> bytes:
+    """Return the content of a file, which `make` makes where it is absent or damaged.
+
+    Of processes that start together one makes it, and the others wait for it. Without a path, or
+    where nothing can be written, every process makes its own.
+    """
+    content = path and _read(path)
+    if content or path is None:
+        return content or make()
+    turn = CompileTurn(path)  # waits for it
+    try:
+        content = _read(path)  # another process has made it
+        if not content:
+            content = make()
+            _keep(path, content)
+        return content
+    finally:
+        turn.end()
+
+
+def _read(path: Path) -> bytes | None:
+    """Return the content of a file; None if it is absent or of no use."""
+    try:
+        return read_whole(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        warn_uncached(f"{path} cannot be read: {error!r}")
+        return None
+
+
+def _keep(path: Path, content: bytes) -> None:
+    """Write a file and its folder, or warn that nothing is kept."""
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        write_whole(path, content)
+    except OSError as error:
+        warn_uncached(str(error))
 
 
 def read_whole(path: Path) -> bytes | None:

@@ -79,13 +79,15 @@ def referenced_attributes(function: types.FunctionType, module: types.ModuleType
 def references(function: types.FunctionType) -> Iterator[Any]:
     """Yield everything that a function reads from outside, one level deep but through modules.
 
-    Globals and members of modules first, then closed-over values, then defaults.
+    Globals and members of modules first, then closed-over values, then defaults. Modules that
+    nobody changes stand for their members: which they have depends on what else was imported.
     """
     pending = list(referenced_globals(function).values())
     visited = set()
     for value in pending:  # members of modules are appended on the way
         yield value
-        if isinstance(value, types.ModuleType) and value not in visited:
+        is_module = isinstance(value, types.ModuleType) and value not in visited
+        if is_module and not _is_fixed(value):
             visited.add(value)
             pending += referenced_attributes(function, value).values()
     yield from (cell.cell_contents for cell in function.__closure__ or ())
@@ -272,7 +274,10 @@ def _add(digest: Any, value: Any, numbers: dict[Any, int]) -> None:
         _write(digest, type(value).__name__, repr(value))
     elif isinstance(value, frozenset):
         _write(digest, "frozenset", _sorted(value))
-    else:  # modules and built-in functions, which numba knows by name: a repr may hold an address
+    elif isinstance(value, types.ModuleType):
+        # `from numba import types` finds `numba.types` if anybody has imported that, or the other.
+        _write(digest, "module", value.__name__.replace("numba.core.", "numba.", 1))
+    else:  # built-in functions, which numba knows by name: a repr may hold an address
         _write(digest, type(value).__name__, getattr(value, "__name__", ""))
 
 
@@ -374,7 +379,7 @@ def _copy(value: Any, copies: dict[Any, Any]) -> Any:
 
 def _is_fixed(module: types.ModuleType) -> bool:
     """Tell whether nobody changes the members of a module."""
-    return package_of(module) in ("math", "numba", "numpy")
+    return package_of(module) in ("llvmlite", "math", "numba", "numpy")
 
 
 def has_overload(function: types.FunctionType) -> bool:
