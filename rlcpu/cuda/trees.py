@@ -6,7 +6,7 @@ values on the device; priorities are values with a shift of 0, and all leaves ar
 
 from __future__ import annotations
 
-import copy
+import types
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,9 @@ import numpy as np
 from rlcpu.cuda import device
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import SIMULATED, cuda, launch, xp
+from rlcpu.cuda.faults import Faults, report
 from rlcpu.replay import tree_cpu
+from rlcpu.replay.checks import LeafRule
 from rlcpu.replay.tree import (
     WIDTH,
     find_target,
@@ -26,13 +28,20 @@ from rlcpu.replay.tree import (
     weight_of_all,
 )
 
-#: Most threads of the block that recomputes the upper levels; the simulator starts each of them.
-_TOP = 32 if SIMULATED else 512
-#: Entries up to which one block recomputes a level and all above it, which saves launches.
-_FEW = 8 * _TOP
+#: Threads of a block; the simulator starts each of them, so that it has few.
+BLOCK = 4 if SIMULATED else 256
+#: Of a block of `settle`: a thread for every node of leaves.
+SETTLERS = 4 if SIMULATED else 512
+#: Levels above the leaves that one block of `settle` recomputes, and the leaves below it.
+LEVELS = 2 if SIMULATED else 4
+SPAN = WIDTH**LEVELS
+#: Entries of those levels.
+_ENTRIES = (SPAN - 1) // (WIDTH - 1)
 
-
-# ---------------------------------------------------------------- kernels
+#: Kinds of faults, see `_make_faults`.
+_OUT_OF_RANGE, _BAD_NUMBER, _UNWRITTEN, _NOTHING = range(4)
+#: Words of `Work.state`: whether a number of this call is refused, and blocks that have finished.
+_REFUSED, _FINISHED = range(2)
 
 
 class TreeMemory(NamedTuple):
@@ -43,50 +52,170 @@ class TreeMemory(NamedTuple):
     filled: float  # how many leaves are items
 
 
+class Work(NamedTuple):
+    """What the two kernels of an update hand from one to the other; 0 between updates."""
+
+    stamps: Any  # (offsets[1],) int32, 1 + the position of the number that a leaf is given
+    stamp_pairs: Any  # (offsets[1] / 2,) int64, the same memory
+    leaves: Any  # (n,) float64, by the position of their numbers
+    state: Any  # (2,) int32, see `_REFUSED`
+    highest: Any  # (1,) float64, the largest of `leaves`
+    largest: Any  # (1,) float64, see `rlcpu.replay.tree_cpu.Tree`
+
+
+class Run(NamedTuple):
+    """New items of all environments, see `rlcpu.replay.tree_cpu.write_runs`."""
+
+    num_envs: int
+    slots: int  # of each environment
+    start: int  # slot of the first item
+    num_items: int  # at most `slots`
+
+
+class Request(NamedTuple):
+    """How leaves are drawn."""
+
+    key: Any  # uint64, of the random numbers
+    counter: Any  # uint64, of the first
+    stratified: bool
+    avoids_zero: bool  # whether a leaf without a weight, drawn by rounding, is replaced
+    has_probabilities: bool  # whether they are asked for
+
+
 def levels_of(tree):
     """Return the `rlcpu.replay.tree.Levels` of a tree."""
     return unpack(tree.numbers, tree.offsets, tree.filled)
 
 
-@kernel(exact=True)
-def claim(indices, stamps):
-    """Stamp each of the leaves at `indices` with 1 + the last position where it is."""
-    k = cuda.grid(1)
-    if k < indices.size:
-        cuda.atomic.max(stamps, indices[k], np.int32(k + 1))
-
-
-@kernel(exact=True)
-def write(indices, leaves, stamps, numbers):
-    """Write leaves, of equal indices the last one, and zeros to their stamps."""
-    k = cuda.grid(1)
-    if k < indices.size and stamps[indices[k]] == k + 1:
-        numbers[indices[k]] = leaves[k]
-        stamps[indices[k]] = 0
-
-
-@kernel(exact=True)
-def refresh_level(tree, level, is_whole, span, indices):
-    """Recompute the sums of a level: all if `is_whole`, or those above the leaves at `indices`.
-
-    Each entry is the sum of `span` leaves. Two threads that recompute one entry write the same
-    numbers.
-    """
-    k, offsets = cuda.grid(1), tree.offsets
-    count = (offsets[level] - offsets[level - 1]) // WIDTH if is_whole else indices.size
-    if k < count:
-        refresh(levels_of(tree), level, k if is_whole else indices[k] // span)
-
-
-@kernel(exact=True)
-def refresh_top(tree, level):
-    """Recompute a level and all above it, by one block."""
-    levels, offsets = levels_of(tree), tree.offsets
-    for above in range(level, offsets.size - 1):
-        entries = (offsets[above] - offsets[above - 1]) // WIDTH
-        for node in range(cuda.threadIdx.x, entries, cuda.blockDim.x):
-            refresh(levels, above, node)
+def highest_of_block(number):
+    """Return the largest of the numbers of all threads of a block, in each of them."""
+    numbers, thread = cuda.shared.array(BLOCK, np.float64), cuda.threadIdx.x
+    cuda.syncthreads()  # of an earlier call all have read
+    numbers[thread] = number
+    width = cuda.blockDim.x
+    while width > 1:
         cuda.syncthreads()
+        half = (width + 1) // 2
+        if thread + half < width:
+            numbers[thread] = max(numbers[thread], numbers[thread + half])
+        width = half
+    cuda.syncthreads()
+    return numbers[0]
+
+
+# ---------------------------------------------------------------- upkeep
+
+# An update is two kernels. The first makes leaves of numbers and stamps those that get one; the
+# second, a block for every `SPAN` leaves, reads all stamps: 8 MB of 2^21 leaves, which is 2 us, and
+# less than it takes to find what lies above scattered leaves, level by level.
+
+
+@kernel(exact=True)
+def claim(indices, numbers, rule, work, words):
+    """Stamp each leaf with the last position that gives it a number; see `LeafRule`.
+
+    What is wrong is reported to `words`, and the call refused.
+    """
+    k, highest, fault = cuda.grid(1), 0.0, -1
+    if k < indices.size:
+        index, number = indices[k], np.float64(numbers[k])
+        if not 0 <= index < rule.capacity:
+            fault = _OUT_OF_RANGE
+        elif not rule.low <= number <= rule.high:
+            fault = _BAD_NUMBER
+        elif index % rule.per_env >= rule.written:
+            fault = _UNWRITTEN
+        elif (index - rule.begin) % rule.per_env < rule.num_present:
+            leaf = (number + rule.epsilon) ** rule.alpha if rule.is_power else number
+            work.leaves[k], highest = leaf, max(leaf, highest)
+            cuda.atomic.max(work.stamps, index, np.int32(k + 1))
+        if fault >= 0:
+            report(words, fault, k)
+            work.state[_REFUSED] = 1
+    highest = highest_of_block(highest)
+    if cuda.threadIdx.x == 0 and highest > work.largest[0]:
+        cuda.atomic.max(work.highest, 0, highest)
+
+
+@kernel(exact=True)
+def claim_run(run, leaves, work):
+    """Stamp the leaves of new items; `leaves` are one for each, or one for all, (1,)."""
+    k = cuda.grid(1)
+    if k < run.num_envs * run.num_items:
+        env, item = k // run.num_items, k % run.num_items
+        slot = run.start + item
+        index = env * run.slots + (slot - run.slots if slot >= run.slots else slot)
+        first = leaves.size - run.num_items  # of more leaves than items the last ones count
+        work.leaves[k] = leaves[first + item] if leaves.size > 1 else leaves[0]
+        work.stamps[index] = k + 1
+
+
+def take_leaves(numbers, work, node, is_refused):
+    """Write the leaves of a node that have a stamp, clear the stamps, and tell if any was written.
+
+    None is where a call is refused.
+    """
+    pairs, begin = work.stamp_pairs, node * (WIDTH // 2)
+    a, b, c, d = pairs[begin], pairs[begin + 1], pairs[begin + 2], pairs[begin + 3]
+    if a | b | c | d == 0:
+        return False
+    for leaf in range(node * WIDTH, (node + 1) * WIDTH):
+        stamp = work.stamps[leaf]
+        if stamp > 0:
+            work.stamps[leaf] = 0
+            if not is_refused:
+                numbers[leaf] = work.leaves[stamp - 1]
+    return not is_refused
+
+
+@kernel(exact=True)
+def settle(tree, work, is_whole):
+    """Write the leaves that have stamps, and recompute all sums above them; all if `is_whole`.
+
+    A block recomputes `LEVELS` levels above `SPAN` leaves of its own, and the last one to finish
+    those above. If the call is refused, nothing but stamps is changed.
+    """
+    levels, offsets, thread = levels_of(tree), tree.offsets, cuda.threadIdx.x
+    # Of the block's entries, level by level, whether they are recomputed.
+    is_new, is_last = cuda.shared.array(_ENTRIES, np.uint8), cuda.shared.array(1, np.uint8)
+    is_refused, top = work.state[_REFUSED] != 0, offsets.size - 2
+    entries, begin, below = SPAN // WIDTH, 0, 0
+    for level in range(1, min(LEVELS, top) + 1):
+        num_nodes = (offsets[level] - offsets[level - 1]) // WIDTH
+        for entry in range(thread, entries, cuda.blockDim.x):
+            node, changes = cuda.blockIdx.x * entries + entry, False
+            if node < num_nodes:
+                if level == 1:
+                    changes = take_leaves(tree.numbers, work, node, is_refused) or is_whole
+                else:
+                    for child in range(WIDTH):
+                        changes |= is_new[below + entry * WIDTH + child] != 0
+            if changes:
+                refresh(levels, level, node)
+            is_new[begin + entry] = changes
+        cuda.syncthreads()
+        below, begin = begin, begin + entries
+        entries //= WIDTH
+    if thread == 0:  # as a barrier of the whole grid: what the block has written comes first
+        cuda.threadfence()
+        before = cuda.atomic.add(work.state, _FINISHED, 1)
+        is_last[0] = before == cuda.gridDim.x - 1
+        cuda.threadfence()
+    cuda.syncthreads()
+    if is_last[0]:
+        for level in range(LEVELS + 1, top + 1):
+            num_nodes = (offsets[level] - offsets[level - 1]) // WIDTH
+            for node in range(thread, num_nodes, cuda.blockDim.x):
+                refresh(levels, level, node)
+            cuda.syncthreads()
+        if thread == 0:
+            if not is_refused:
+                work.largest[0] = max(work.largest[0], work.highest[0])
+            work.highest[0] = 0.0
+            work.state[_REFUSED] = work.state[_FINISHED] = 0
+
+
+# ---------------------------------------------------------------- drawing
 
 
 @kernel(exact=True)
@@ -98,141 +227,204 @@ def summarise(tree, out):
 
 
 @kernel(exact=True)
-def draw(tree, key, counter, stratified, avoids_zero, out):
+def draw(tree, request, words, out, probabilities, minima):
     """Draw leaves by weight, a thread each; draw k has stratum k. See `rlcpu.replay.tree_cpu`.
 
     Sums are rounded, so that a target may fall between the shares of two leaves, and a leaf without
-    weight be drawn; with `avoids_zero` one that has a weight takes its place.
+    weight be drawn: one that has a weight takes its place, if that is asked for. `minima` are the
+    least leaves of blocks, for `weigh`.
     """
-    k = cuda.grid(1)
+    k, least = cuda.grid(1), np.inf
     if k < out.size:
         levels = levels_of(tree)
-        all_weights = weight_of_all(levels)
-        width = all_weights / out.size if stratified else 0.0
-        target = find_target(key, counter, all_weights, width, k)
-        targets, leaves = cuda.local.array(1, np.float64), cuda.local.array(1, np.int64)
-        targets[0] = target
-        walk(levels, targets, leaves, 1)
-        leaf = leaves[0]
-        if avoids_zero and not weight(levels.sums[leaf], levels.shift, levels.filled, leaf) > 0.0:
-            leaf = scan(levels, target / all_weights)
+        all_weights, leaf, probability = weight_of_all(levels), np.int64(0), 0.0
+        if all_weights > 0.0:
+            width = all_weights / out.size if request.stratified else 0.0
+            target = find_target(request.key, request.counter, all_weights, width, k)
+            targets, leaves = cuda.local.array(1, np.float64), cuda.local.array(1, np.int64)
+            targets[0] = target
+            walk(levels, targets, leaves, 1)
+            leaf = leaves[0]
+            share = weight(levels.sums[leaf], levels.shift, levels.filled, leaf)
+            if request.avoids_zero and not share > 0.0:
+                leaf = scan(levels, target / all_weights)
+                share = levels.sums[leaf]
+            least, probability = share, share / all_weights
+        elif k == 0:
+            report(words, _NOTHING, 0)
         out[k] = leaf
+        if request.has_probabilities:
+            probabilities[k] = probability
+    if request.has_probabilities:
+        least = -highest_of_block(-least)
+        if cuda.threadIdx.x == 0:
+            minima[cuda.blockIdx.x] = least
+
+
+@kernel(exact=True)
+def weigh(tree, indices, minima, beta, out):
+    """Write importance weights, (n,) float32, of what `draw` drew; zeros if that was nothing."""
+    least = np.inf
+    for block in range(cuda.threadIdx.x, minima.size, cuda.blockDim.x):
+        least = min(least, minima[block])
+    least = -highest_of_block(-least)
+    k = cuda.grid(1)
+    if k < indices.size:
+        leaf = tree.numbers[indices[k]]
+        ratio = np.float32(min(leaf / least, tree_cpu.LARGEST_RATIO))
+        out[k] = tree_cpu.importance_weight(ratio, beta) if leaf > 0.0 else 0.0
 
 
 # ---------------------------------------------------------------- memory
 
 
-def wants_all(count: int, entries: int) -> bool:
-    """Tell whether to recompute a level as a whole, and not only above so many leaves.
-
-    A level's entry takes 72 bytes of memory traffic, a leaf's parent found by its index 104: where
-    there are 2 entries for 3 leaves the whole level takes less, on paper.
-    """
-    return 2 * entries <= 3 * count
+def _make_faults(capacity: int, name: str) -> Faults:
+    """Return what kernels may find wrong; `name` is that of the numbers."""
+    expected = "finite and in its range" if name == "values" else "finite and not negative"
+    return Faults(
+        lambda k: IndexError(
+            f"indices: number {k} of an earlier call is out of range, expected 0 to {capacity - 1}"
+        ),
+        lambda k: ValueError(f"{name}: number {k} of an earlier call, expected {expected}"),
+        lambda k: IndexError(f"indices: nothing was written yet at number {k} of an earlier call"),
+        lambda k: tree_cpu.Tree.nothing_to_draw(),
+    )
 
 
 class DeviceTree(tree_cpu.Tree):
-    """`rlcpu.replay.tree_cpu.Tree` on the device.
+    """`rlcpu.replay.tree_cpu.Tree` on the device; nothing but `total` and `extremes` waits for it.
 
-    Attributes:
-        offsets: (num_levels + 1,) int64 on the device, where levels begin.
-        stamps: (capacity,) int32 of zeros, room for marks.
+    What a kernel finds wrong is raised by the next `update`, `draw`, `total` or `extremes`.
     """
 
     def __init__(self, capacity: int, extremes: bool) -> None:
         super().__init__(capacity, extremes)
-        self._begins = self.offsets.tolist()
+        self._begins, self._has_values = self.offsets.tolist(), extremes
         self.numbers, self.offsets = device.asarray(self.numbers), device.asarray(self.offsets)
-        self.stamps = device.zeros(capacity, np.int32)
+        self.largest = device.asarray(self.largest)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what no copy of a tree takes over: faults, and the work of an update."""
+        self._faults = _make_faults(self.capacity, "values" if self._has_values else "priorities")
+        pairs = device.zeros(self._begins[1] // 2, np.int64)
+        self._work = Work(
+            stamps=pairs.view(np.int32),
+            stamp_pairs=pairs,
+            leaves=device.empty(BLOCK, np.float64),
+            state=device.zeros(2, np.int32),
+            highest=device.zeros(1, np.float64),
+            largest=self.largest,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = vars(self).copy()
+        del state["_work"], state["_faults"]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+        self._prepare()
 
     def _top(self) -> Any:
-        return device.to_host(super()._top())
+        top = device.to_host(super()._top())
+        self._faults.check()
+        return top
 
     def extremes(self) -> tuple[float, float]:
         """Return the smallest and largest priority above zero."""
         leaves = self.leaves
-        return float(xp.where(leaves > 0.0, leaves, np.inf).min()), float(leaves.max())
+        extremes = float(xp.where(leaves > 0.0, leaves, np.inf).min()), float(leaves.max())
+        self._faults.check()
+        return extremes
 
     # ------------------------------------------------------------ upkeep
 
-    def leaves_of(self, priorities: Any, epsilon: float, alpha: float) -> Any:
-        """Return the leaves (n,) of priorities (n,) float64: (priority + epsilon) ** alpha."""
-        return (priorities + epsilon) ** alpha
+    def update(
+        self,
+        indices: Any,
+        numbers: Any,
+        rule: LeafRule | None = None,
+        filled: int | None = None,
+    ) -> None:
+        """Write the leaves of numbers, by a rule; of equal indices the last one counts.
 
-    def update(self, indices: Any, leaves: Any, filled: int | None = None) -> float:
-        """Write leaves, of equal indices the last one, and return the largest, at least 0.0."""
-        if not indices.size:
-            return 0.0
-        launch(claim, indices.size, indices, self.stamps)
-        launch(write, indices.size, indices, leaves, self.stamps, self.numbers)
-        self._refresh(indices, filled)
-        return max(float(leaves.max()), 0.0)
+        Both are (n,), of the device or the host. Without a rule numbers are leaves, unchecked.
+        """
+        self._faults.check()
+        if indices.size:
+            self._write(indices, numbers, rule, filled)
+
+    def _write(self, indices: Any, numbers: Any, rule: LeafRule | None, filled: int | None) -> None:
+        if rule is None:
+            count = self.capacity
+            rule = LeafRule(count, -np.inf, np.inf, count, count, begin=0, num_present=count)
+        given = [xp.ascontiguousarray(device.asarray(each)) for each in (indices, numbers)]
+        work, grid = self._work_of(indices.size), -(-indices.size // BLOCK)
+        launch(claim, indices.size, *given, rule, work, self._faults.words, block=BLOCK, grid=grid)
+        self._settle(filled)
 
     def write_runs(
         self, num_envs: int, begin: int, end: int, leaves: Any, filled: int | None = None
     ) -> None:
         """Write the leaves of new items; see `rlcpu.replay.tree_cpu.write_runs`."""
-        items = self.capacity // num_envs
-        count = min(max(end - begin, 0), items)
+        slots = self.capacity // num_envs
+        count = min(max(end - begin, 0), slots)
         if count:
-            slots = (end - count + xp.arange(count)) % items  # of each environment, round its ring
-            values = device.asarray(leaves)  # of the newest items, or one number for all
-            values = values[values.size - count :] if values.size > 1 else values
-            self.leaves.reshape(num_envs, items)[:, slots] = values
-            indices = xp.arange(num_envs)[:, None] * items + slots
-            self._refresh(indices.reshape(-1), filled)
+            run = Run(num_envs, slots, (end - count) % slots, count)
+            size = num_envs * count
+            launch(claim_run, size, run, device.asarray(leaves), self._work_of(size))
+            self._settle(filled)
 
     def rebuild(self, filled: int | None = None) -> None:
         """Recompute everything above the leaves."""
-        self._refresh(None, filled)
+        self._settle(filled, is_whole=True)
 
     def _memory(self, filled: int | None) -> TreeMemory:
         """Return the tree as kernels take it; all leaves are items where `filled` is None."""
         count = self.capacity if filled is None else filled
         return TreeMemory(self.numbers, self.offsets, float(count))
 
-    def _refresh(self, indices: Any, filled: int | None) -> None:
-        """Recompute the sums above the leaves at `indices`, or all sums for None."""
-        level, tree = 1, self._memory(filled)
-        while level < len(self._begins) - 2 and self._entries(level) > _FEW:
-            entries, span = self._entries(level), WIDTH**level
-            if indices is None or wants_all(indices.size, entries):
-                unused = self.offsets  # in the place of indices, of which it has the dtype
-                launch(refresh_level, entries, tree, level, True, span, unused)
-            else:
-                launch(refresh_level, indices.size, tree, level, False, span, indices)
-            level += 1
-        threads = min(_TOP, -(-self._entries(level) // 32) * 32)  # whole warps
-        launch(refresh_top, threads, tree, level, block=threads, grid=1)
+    def _work_of(self, size: int) -> Work:
+        """Return the work of an update, with room for so many leaves."""
+        if self._work.leaves.size < size:
+            self._work = self._work._replace(leaves=device.empty(2 * size, np.float64))
+        return self._work
 
-    def _entries(self, level: int) -> int:
-        """Return sums of a level, without its padding."""
-        return (self._begins[level] - self._begins[level - 1]) // WIDTH
+    def _settle(self, filled: int | None, is_whole: bool = False) -> None:
+        """Write leaves that have a stamp, and the sums above; or all sums."""
+        blocks = -(-self._begins[1] // SPAN)
+        tree = self._memory(filled)
+        launch(settle, blocks, tree, self._work, is_whole, block=SETTLERS, grid=blocks)
 
     # ------------------------------------------------------------ drawing
 
     def draw(
-        self, stream: Any, out: Any, stratified: bool = False, num_threads: int | None = None
-    ) -> float:
-        """Fill `out` with leaves drawn by priority, and return the sum of all; ValueError at 0."""
-        total = self.total()
-        if not total > 0.0:
-            raise self.nothing_to_draw()
-        key, counter = stream
-        avoids_zero = True
-        tree = self._memory(filled=None)
-        launch(draw, out.size, tree, key, counter, stratified, avoids_zero, out)
-        stream[1] += np.uint64(out.size)
-        return total
+        self,
+        stream: Any,
+        out: Any,
+        stratified: bool = False,
+        num_threads: int | None = None,
+        beta: float | None = None,
+    ) -> tuple[Any, Any] | None:
+        """Fill `out` by priority; with `beta` return probabilities and importance weights.
 
-    def weights(self, indices: Any, total: float, beta: float) -> tuple[Any, Any]:
-        """Return probabilities, float64, and importance weights, float32, of drawn items."""
-        leaves = self.numbers[indices]
-        ratios = xp.minimum(leaves / leaves.min(), 3e38).astype(np.float32)  # which goes to 3.4e38
-        return leaves / total, xp.exp(xp.log(ratios) * np.float32(-beta))
+        If their sum is zero, the next call raises ValueError, and all of these are zeros.
+        """
+        self._faults.check()
+        size, tree, grid = out.size, self._memory(filled=None), -(-out.size // BLOCK)
+        request = Request(stream[0], stream[1], stratified, True, beta is not None)
+        probabilities = minima = tree.numbers  # in the place of arrays that are not written
+        if beta is not None:
+            probabilities, minima = (device.empty(n, np.float64) for n in (size, grid))
+        words = self._faults.words
+        launch(draw, size, tree, request, words, out, probabilities, minima, block=BLOCK, grid=grid)
+        stream[1] += np.uint64(size)
+        if beta is None:
+            return None
+        weights = device.empty(size, np.float32)
+        launch(weigh, size, tree, out, minima, np.float32(beta), weights, block=BLOCK, grid=grid)
+        return probabilities, weights
 
     def draw_distinct(
         self,
@@ -249,11 +441,13 @@ class DeviceTree(tree_cpu.Tree):
         In rounds, as on the CPU. What they do not find, because all weights are zero or below the
         rounding errors of their sums, the CPU draws from a copy of the tree.
         """
+        self._faults.check()
         if draws := self._draw_rounds(stream, out, stratified, filled):
             stream[1] += np.uint64(draws)
             return True
-        host, drawn = copy.copy(self), np.empty(out.size, np.int64)
-        host.numbers, host.offsets = device.to_host(self.numbers), np.array(self._begins)
+        drawn, numbers = np.empty(out.size, np.int64), device.to_host(self.numbers)
+        offsets = np.array(self._begins)
+        host: Any = types.SimpleNamespace(capacity=self.capacity, numbers=numbers, offsets=offsets)
         is_full = tree_cpu.Tree.draw_distinct(host, stream, drawn, stratified, filled, fills)
         if is_full:
             out[:] = device.asarray(drawn)
@@ -265,7 +459,7 @@ class DeviceTree(tree_cpu.Tree):
         0 if a round finds nothing. Leaves that were drawn have no weight until the end, so that no
         round draws them again: their value is minus the shift meanwhile, see `rlcpu.replay.tree`.
         """
-        tree, wanted, batch, avoids_zero = self._memory(filled), out.size, out.size, False
+        tree, wanted, batch, words = self._memory(filled), out.size, out.size, self._faults.words
         if wanted > tree.filled:
             return 0
         done, removed, draws, summary = 0, 0, 0, device.empty(2, np.float64)
@@ -277,7 +471,8 @@ class DeviceTree(tree_cpu.Tree):
                 count = min(wanted - done, batch) if all_weights > 0.0 else 0
                 drawn = device.empty(count, np.int64)
                 counter = np.uint64((int(stream[1]) + draws) % 2**64)
-                launch(draw, count, tree, stream[0], counter, stratified, avoids_zero, drawn)
+                request = Request(stream[0], counter, stratified, False, False)
+                launch(draw, count, tree, request, words, drawn, tree.numbers, tree.numbers)
                 fresh = self._fresh(drawn, shift, tree.filled)
                 if not fresh.size:
                     return 0
@@ -286,11 +481,12 @@ class DeviceTree(tree_cpu.Tree):
                 batch = max(tree_cpu.GROUP, 2 * fresh.size)  # as on the CPU
                 if done < wanted:
                     removed_values[removed:done] = self.numbers[fresh]
-                    self._put(fresh, -shift, filled)
+                    self._write(fresh, xp.full(fresh.size, -shift), None, filled)
                     removed = done
             return draws
         finally:
-            self._put(out[:removed], removed_values[:removed], filled)
+            if removed:
+                self._write(out[:removed], removed_values[:removed], None, filled)
 
     def _fresh(self, drawn: Any, shift: float, filled: float) -> Any:
         """Return the leaves that have a weight and are new, each once, in order."""
@@ -299,9 +495,3 @@ class DeviceTree(tree_cpu.Tree):
             return drawn
         _, first = xp.unique(drawn, return_index=True)
         return drawn[xp.sort(first)]
-
-    def _put(self, leaves: Any, numbers: Any, filled: int | None) -> None:
-        """Write numbers to different leaves, and recompute the sums above."""
-        if leaves.size:
-            self.numbers[leaves] = numbers
-            self._refresh(leaves, filled)

@@ -28,7 +28,7 @@ class Cpu:
     to_host = staticmethod(np.asarray)  # not to be written to
     concatenate = staticmethod(np.concatenate)
     to_array = staticmethod(to_array)
-    first_offender = staticmethod(first_offender)
+    first_offender = staticmethod(first_offender)  # (NumPy's empty indices, numbers, *PairLimits)
     draw_items = staticmethod(draw_items)
 
 

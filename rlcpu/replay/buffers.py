@@ -122,10 +122,8 @@ class ReplayBuffer(Buffer):
             loop = stages.loop
             try:
                 yield stages
-            finally:  # kernels have added, and given priorities
+            finally:  # kernels have added
                 self._ring = self._ring._replace(added=int(loop.added[0]))
-                if isinstance(self._sampler, ByPriority):
-                    self._sampler.largest = float(loop.largest[0])
 
 
 @dataclass(eq=False, repr=False)
@@ -171,7 +169,8 @@ class Prioritized(Buffer):
         """Draw transitions or sequences by priority, with replacement; see `ReplayBuffer.sample`.
 
         The batch has probabilities and importance weights too; `beta` stands in for the buffer's
-        own. ValueError is raised also where no priority is above zero.
+        own. ValueError is raised also where no priority is above zero: on a CUDA device by the next
+        call, see `update_priorities`, and all indices, probabilities and weights are 0 meanwhile.
         """
         return self._sample(batch_size, out, beta)
 
@@ -189,14 +188,16 @@ class Prioritized(Buffer):
             IndexError: an index is out of range, or nothing was written there yet.
             TypeError: an array is of another kind.
             ValueError: a priority is NaN, negative or above 1e100, or a shape is wrong. Nothing is
-                changed by a call that raises.
+                changed by a call that raises. Values of arrays on a CUDA device are checked there,
+                without a wait: such a call changes nothing either, and the buffer's next `sample`
+                or `update_priorities`, or `rlcpu.cuda.synchronize`, raises.
         """
-        array, leaves = self.check_priorities(indices, priorities)
+        pairs = self.check_priorities(indices, priorities)
         with self.locked():
-            self._sampler.update(self._ring, array, leaves)
+            self._sampler.update(self._ring, *pairs)
 
     def check_priorities(self, indices: Any, priorities: Any) -> tuple[Array, Array]:
-        """Return indices and leaves for `update_priorities`, or its exception."""
+        """Return indices and priorities for `update_priorities`, or its exception."""
         return self._sampler.check(self._ring, indices, priorities)
 
 

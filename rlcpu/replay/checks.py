@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.backends import device_of
 from rlcpu.kernels.checks import check_count as check_count
 from rlcpu.kernels.compiler.compile import EXACT, kernel
 
@@ -58,41 +59,52 @@ def check_path(name: str, value: Any) -> Path:
 # ---------------------------------------------------------------- indices, and a number for each
 
 
-# Both are copied, so that nobody changes them between their check and their use: neither another
-# thread nor a kernel whose memory they are. `backend` is that of `rlcpu.replay.backend`.
+# Both stay where they are, on the host or the device of `backend` (`rlcpu.replay.backend`). On the
+# host they are copied, so that nobody changes them between their check and their use: neither
+# another thread nor a kernel whose memory they are. On the device a kernel reads each of them once.
 
 
 def take_indices(backend: Any, indices: Any) -> Array:
-    """Convert indices to a new (n,) int64 array on a backend's device; no limit is checked."""
+    """Convert indices to an (n,) int64 array, where they are; no limit is checked."""
     if type(indices) is np.ndarray and indices.dtype is _INT64 and indices.ndim == 1:
-        return backend.asarray(indices.copy())  # the usual case, in half the time
+        return indices.copy()  # the usual case, in half the time
     array = backend.to_array(indices, "indices")
     empty_list = array.size == 0 and array.dtype == _FLOAT64  # NumPy's dtype of []
     if array.dtype.kind not in "iu" and not empty_list:
         raise TypeError(f"indices: expected whole numbers, got {array.dtype}")
     if array.ndim > 1:
         raise ValueError(f"indices: expected shape (n,), got {array.shape}")
-    if array.dtype == np.uint64 and (beyond := array > np.iinfo(np.int64).max).any():
+    on_host = device_of(array) == "cpu"
+    # Numbers of the device become negative, which its tree refuses.
+    if on_host and array.dtype == np.uint64 and (beyond := array > np.iinfo(np.int64).max).any():
         raise IndexError(f"indices: {array[beyond].ravel()[0]} is out of range")
-    return backend.asarray(array.astype(_INT64).reshape(-1))
+    return array.astype(_INT64, copy=on_host).reshape(-1)
 
 
 def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
-    """Convert real numbers, or one to repeat, to a new (count,) float64 array on the device."""
+    """Convert real numbers, or one to repeat, to a (count,) float64 array, where they are.
+
+    An array of float32 on the device stays as it is: kernels take it, too.
+    """
     if type(numbers) is np.ndarray and numbers.dtype is _FLOAT64 and numbers.shape == (count,):
-        return backend.asarray(numbers.copy())
+        return numbers.copy()
     if type(numbers) is not float:
         array = backend.to_array(numbers, name)
         if array.dtype.kind not in "fiu":
             raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
         if array.shape not in ((), (count,)):
             raise ValueError(f"{name}: expected shape ({count},), got {array.shape}")
+        if device_of(array) != "cpu":
+            dtype = array.dtype if array.dtype == np.float32 else _FLOAT64
+            if array.ndim:
+                return array.astype(dtype, copy=False)
+            out = backend.empty(count, dtype)
+            out[:] = array
+            return out
         if array.ndim:
-            return backend.asarray(array.astype(_FLOAT64))
+            return array.astype(_FLOAT64)
         numbers = float(array)
-    out = backend.empty(count, _FLOAT64)
-    out[:] = numbers
-    return out
+    return np.full(count, numbers)
 
 
 class PairLimits(NamedTuple):
@@ -101,6 +113,25 @@ class PairLimits(NamedTuple):
     capacity: int
     low: float
     high: float
+
+
+class LeafRule(NamedTuple):
+    """Which numbers a tree takes for its leaves, and what leaves become of them.
+
+    Each environment has `per_env` leaves, side by side. Some of the numbers are passed over: those
+    of leaves k of an environment with (k - begin) % per_env >= num_present.
+    """
+
+    capacity: int  # indices are in [0, capacity),
+    low: float  # and numbers in [low, high]
+    high: float
+    per_env: int
+    written: int  # leaves of an environment that were written, the first ones
+    begin: int
+    num_present: int
+    is_power: bool = False  # whether leaves are (number + epsilon) ** alpha; or the numbers
+    epsilon: float = 0.0
+    alpha: float = 1.0
 
 
 @kernel(fastmath=EXACT)
@@ -127,13 +158,25 @@ def first_offender(indices, numbers, capacity, low, high):
 def check_pairs(
     backend: Any, name: str, indices: Any, numbers: Any, limits: PairLimits
 ) -> tuple[Array, Array]:
-    """Return (n,) indices, and a number for each, or one for all, as arrays on a backend's device.
+    """Return (n,) indices, and a number for each, or one for all, as arrays, where they are.
 
-    IndexError if an index is out of its range.
+    IndexError if an index is out of its range. What is on a CUDA device is not looked at here,
+    which would wait for it: the tree's own kernel checks it.
     """
     array = take_indices(backend, indices)
     values = take_numbers(backend, name, numbers, array.size)
-    place = int(backend.first_offender(array, values, *limits))
+    there = [device_of(each) != "cpu" for each in (array, values)]
+    if all(there):
+        return array, values
+    place = int(
+        first_offender(
+            _NO_INDICES if there[0] else array,
+            np.full(array.size, limits.low) if there[1] else values,
+            *limits,
+        )
+    )
+    if place >= 0 and there[0]:
+        raise _out_of_range(name, float(values[place]), f"at {place}", limits)
     if place >= 0:
         index = int(array[place])
         if not 0 <= index < limits.capacity:
@@ -144,8 +187,11 @@ def check_pairs(
 
 
 def check_range(backend: Any, name: str, numbers: Any, count: int, limits: PairLimits) -> Array:
-    """Return numbers (count,), or one for all, on a device; `limits` count for the numbers."""
-    values = take_numbers(backend, name, numbers, count)
+    """Return numbers (count,), or one for all, on a device; `limits` count for the numbers.
+
+    Those on a CUDA device are waited for: what is stored with them would not be undone.
+    """
+    values = backend.asarray(take_numbers(backend, name, numbers, count), _FLOAT64)
     place = int(backend.first_offender(_NO_INDICES, values, *limits))
     if place >= 0:
         raise _out_of_range(name, float(values[place]), f"at {place}", limits)

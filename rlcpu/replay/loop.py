@@ -130,7 +130,7 @@ def make_loop(
         tree=sampler.tree.numbers if is_weighted else nothing,
         num_offsets=sampler.tree.offsets.size if is_weighted else 0,
         offsets=sampler.tree.offsets if is_weighted else nothing,
-        largest=np.array([sampler.largest if is_weighted else 0.0]),
+        largest=sampler.tree.largest if is_weighted else nothing,
         alpha=sampler.alpha if is_weighted else 0.0,
         beta=sampler.beta if is_weighted else 0.0,
         epsilon=sampler.epsilon if is_weighted else 0.0,

@@ -25,9 +25,11 @@ class MixedBatch(Batch):
 
     Attributes:
         sources: (batch_size,) int64, position of the buffer that each came from.
+        sizes: how many came from each buffer.
     """
 
     sources: npt.NDArray[np.int64]
+    sizes: list[int]
 
 
 class Mixer:
@@ -133,6 +135,7 @@ class Mixer:
         indices = backend.concatenate([part.indices for part in parts], 0)
         batch = MixedBatch(structure.unflatten(leaves), rows=None, indices=indices, owner=self)
         batch.sources = backend.asarray(np.repeat(np.arange(len(sizes)), sizes))
+        batch.sizes = sizes
         batch.weights = _join_or_ones(backend, parts, [part.weights for part in parts])
         batch.discounts = _join_or_ones(backend, parts, [part.discounts for part in parts])
         return batch
@@ -141,16 +144,17 @@ class Mixer:
         """Set priorities of items drawn from prioritised buffers; others are passed over.
 
         `batch` is as `sample` returned it; see `PrioritizedReplayBuffer.update_priorities` for
-        priorities and errors. All are checked before any is changed.
+        priorities and errors. All are checked before any is changed; those on a CUDA device are
+        checked there, buffer by buffer.
         """
         if getattr(batch, "owner", None) is not self:
             raise TypeError(f"batch={type(batch).__name__}: expected what this mixer's sample made")
         numbers = take_numbers(self.buffers[0].backend, "priorities", priorities, len(batch))
-        updates = []
-        for position, buffer in enumerate(self.buffers):
+        updates, end = [], 0
+        for buffer, size in zip(self.buffers, batch.sizes, strict=True):
+            begin, end = end, end + size
             if hasattr(buffer, "update_priorities"):
-                is_from = batch.sources == position
-                indices, new_priorities = batch.indices[is_from], numbers[is_from]
+                indices, new_priorities = batch.indices[begin:end], numbers[begin:end]
                 buffer.check_priorities(indices, new_priorities)
                 updates.append((buffer, indices, new_priorities))
         for buffer, indices, new_priorities in updates:

@@ -18,7 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.checkpoint import Reader, Section
-from rlcpu.replay.checks import PairLimits, check_count, check_number, check_pairs, check_range
+from rlcpu.replay.checks import (
+    LeafRule,
+    PairLimits,
+    check_count,
+    check_number,
+    check_pairs,
+    check_range,
+)
 from rlcpu.replay.items import Batch, Items, Ring, spans
 from rlcpu.replay.storage import allocate
 
@@ -108,6 +115,15 @@ class _Weighted(UniformSampler):
         """Return indices, and numbers for their leaves, after checks; see `checks.check_pairs`."""
         return check_pairs(self.backend, self.name, indices, numbers, self.limits)
 
+    def _rule(self, ring: Ring, exponents: tuple[float, float] | None = None) -> LeafRule:
+        """Return what the tree makes of numbers; `exponents` are epsilon and alpha."""
+        items, (begin, end) = self.items, self.items.numbers(ring)
+        written = min(end, items.per_env)
+        # A transition that was overwritten hands its number to its successor: all are present.
+        present = (begin, end - begin) if items.steps else (0, items.per_env)
+        powers = () if exponents is None else (True, *exponents)
+        return LeafRule(*self.limits, items.per_env, written, *present, *powers)
+
 
 class ByPriority(_Weighted):
     """Draws items with probability P proportional to (priority + epsilon) ** alpha.
@@ -132,17 +148,20 @@ class ByPriority(_Weighted):
         capacity = check_count("capacity", items.num_envs * items.per_env)
         self.tree = backend.tree(capacity, extremes=False)
         self.limits = PairLimits(capacity, low=0.0, high=MOST)
-        #: Leaf of new items: the largest number ever in the tree, at least 1.
-        self.largest = 1.0
         #: Step that no sequence runs across, see `PrioritizedTrajectoryBuffer.cut`.
         self.cut = 0
+
+    @property
+    def largest(self) -> float:
+        """Return the leaf of new items: the largest that was ever in the tree, at least 1."""
+        return float(self.backend.to_host(self.tree.largest)[0])
 
     def add(self, before: Ring, after: Ring, *weights: Array) -> None:
         """Give new items the largest priority, and 0 to sequences that are not complete yet.
 
         These have the leaves of older ones, whose steps were overwritten.
         """
-        items, largest = self.items, np.array([self.largest])
+        items, largest = self.items, self.tree.largest
         if items.steps is None:
             self.tree.write_runs(items.num_envs, before.added, after.added, largest)
             return
@@ -162,32 +181,30 @@ class ByPriority(_Weighted):
     def draw(
         self, stream: Array, ring: Ring, indices: Array, batch: Any, beta: float | None = None
     ) -> None:
-        """Fill indices, and the batch's probabilities and weights."""
+        """Fill indices, and the batch's probabilities and weights.
+
+        Where items are there and none has a priority, a CUDA device tells so later: until then all
+        indices, probabilities and weights are 0.
+        """
         beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
-        try:
-            total = self.tree.draw(stream, indices, num_threads=self.num_threads)
-        except ValueError:  # nothing has a priority
-            self.items.to_draw(ring)  # raises where there is nothing at all
-            raise
-        batch.probabilities, batch.weights = self.tree.weights(indices, total, beta)
+        self.items.to_draw(ring)  # raises where there is nothing at all
+        drawn = self.tree.draw(stream, indices, num_threads=self.num_threads, beta=beta)
+        batch.probabilities, batch.weights = drawn
 
     def total_weight(self, ring: Ring) -> float:
         """Return the sum of (priority + epsilon) ** alpha."""
         return float(self.tree.total())
 
     def check(self, ring: Ring, indices: Any, priorities: Any) -> tuple[Array, Array]:
-        """Return indices, and the leaves of priorities, after checks."""
+        """Return indices and priorities after checks."""
         array, numbers = self.check_pairs(indices, priorities)
         self.items.refuse_unwritten(ring, array)
-        return array, self.tree.leaves_of(numbers, self.epsilon, self.alpha)
+        return array, numbers
 
-    def update(self, ring: Ring, indices: Array, leaves: Array) -> None:
-        """Write the leaves that `check` returned; items no longer held are passed over."""
-        if self.items.steps:
-            begin, end = self.items.numbers(ring)
-            is_present = (indices - begin) % self.items.per_env < end - begin
-            indices, leaves = indices[is_present], leaves[is_present]
-        self.largest = max(self.largest, self.tree.update(indices, leaves))
+    def update(self, ring: Ring, indices: Array, priorities: Array) -> None:
+        """Write the leaves of checked priorities; items no longer held are passed over."""
+        rule = self._rule(ring, (self.epsilon, self.alpha))
+        self.tree.update(indices, priorities, rule)
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
         """Return the leaves of all items that have begun; others have no priority."""
@@ -206,7 +223,7 @@ class ByPriority(_Weighted):
         limits = self.limits._replace(high=self.tree.most)  # leaves, not priorities
         self.tree.update(*check_pairs(self.backend, self.name, items, leaves[items], limits))
         # (priority + epsilon) ** alpha with both up to `MOST`, alpha up to 2, and some room.
-        self.largest = check_number("largest", state["largest"], 0.0, (3.0 * MOST) ** 2)
+        self.tree.largest[0] = check_number("largest", state["largest"], 0.0, (3.0 * MOST) ** 2)
         self.cut = check_count("cut", state.get("cut", 0), 0, ring.added + 1)
 
 
@@ -245,7 +262,7 @@ class ByValue(_Weighted):
     def update(self, ring: Ring, indices: Array, values: Array) -> None:
         """Write values that were checked; IndexError for an item that was never written."""
         self.items.refuse_unwritten(ring, indices)
-        self.tree.update(indices, values, ring.filled)
+        self.tree.update(indices, values, self._rule(ring), ring.filled)
 
     def can_draw(self, ring: Ring, count: int) -> bool:
         """Tell whether there are so many, with a weight unless others fill up: draw, to find out.
@@ -275,7 +292,8 @@ class ByValue(_Weighted):
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
         """Read the state of a checkpoint; see `UniformSampler.restore`."""
         leaves, items = self._read_leaves(source), np.arange(ring.filled)
-        self.tree.update(*self.check_pairs(items, leaves[: ring.filled]), ring.filled)
+        pairs = self.check_pairs(items, leaves[: ring.filled])
+        self.tree.update(*pairs, filled=ring.filled)
 
 
 # ---------------------------------------------------------------- first in, first out

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rlcpu.kernels.machine.threads import check_num_threads
 from rlcpu.replay.backend import find
 from rlcpu.replay.checks import (
+    LeafRule,
     PairLimits,
     check_count,
     check_flag,
@@ -59,6 +60,8 @@ class SumTree(Locked):
         self.device: str = self._backend.device
         self._tree = self._backend.tree(self.capacity, extremes=False)
         self._limits = PairLimits(self.capacity, low=0.0, high=self._tree.most)
+        size = self.capacity  # all leaves were written, and none is passed over
+        self._rule = LeafRule(*self._limits, per_env=size, written=size, begin=0, num_present=size)
         self._make_lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,7 +94,7 @@ class SumTree(Locked):
 
     def __getitem__(self, indices: npt.ArrayLike) -> Any:
         """Return priorities of items: float64 of the indices' shape, (n,) or ()."""
-        array = take_indices(self._backend, indices)
+        array = self._backend.asarray(take_indices(self._backend, indices))
         if array.size and not (array.min() >= 0 and array.max() < self.capacity):
             worst = array.min() if array.min() < 0 else array.max()
             raise IndexError(f"indices: {worst} is out of range, expected 0 to {self.capacity - 1}")
@@ -109,11 +112,13 @@ class SumTree(Locked):
 
         Raises:
             IndexError, TypeError, ValueError: they are not. Nothing is changed by a call that
-                raises.
+                raises. Values of arrays on a CUDA device are checked there, without a wait: such a
+                call changes nothing either, and the tree's next `update` or `sample`, `total`, or
+                `rlcpu.cuda.synchronize` raises.
         """
         pairs = check_pairs(self._backend, "priorities", indices, priorities, self._limits)
         with self.locked():
-            self._tree.update(*pairs)
+            self._tree.update(*pairs, self._rule)
 
     def rebuild(self, priorities: npt.ArrayLike | None = None) -> None:
         """Set all (capacity,) priorities at once, or recompute all sums; see `update`."""
@@ -168,6 +173,8 @@ class SumTree(Locked):
 
         Raises:
             ValueError: no priority is above zero, or fewer of them than `size` without replacement.
+                On a CUDA device the next call raises the first of these, as in `update`, and all
+                indices are 0 meanwhile.
         """
         out: Array = self._backend.empty(check_count("size", size), np.int64)
         stratified, replace = check_flag("stratified", stratified), check_flag("replace", replace)

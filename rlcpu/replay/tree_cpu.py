@@ -28,6 +28,7 @@ from rlcpu.kernels.machine.memory import prefetch
 from rlcpu.kernels.machine.random import u64, uniform53
 from rlcpu.kernels.machine.threads import for_cores, launch
 from rlcpu.replay import tree as rules
+from rlcpu.replay.checks import LeafRule
 from rlcpu.replay.storage import placed
 from rlcpu.replay.tree import WIDTH, Levels, load_vector, make_tree, over_vectors
 
@@ -37,7 +38,7 @@ GROUP = 64  # draws that walk side by side; at 2^20 leaves 32 take 1.2 and 16 1.
 _AHEAD = 16  # leaves that are prefetched before they are written: 8 % of an update of 1,600 of 2^20
 _BLOCK = 1024  # draws that a thread takes at a time
 _GRAIN = 4096  # draws, 90 us, from which a second core is worth waking: 65 us
-_LARGEST_RATIO = np.float32(3e38)  # of two leaves: float32 goes to 3.4e38
+LARGEST_RATIO = np.float32(3e38)  # of two leaves: float32 goes to 3.4e38
 
 _unpack, _weight_of_all = over_vectors(rules.unpack), over_vectors(rules.weight_of_all)
 _weight, _find_target = over_vectors(rules.weight), over_vectors(rules.find_target)
@@ -293,7 +294,7 @@ def draw_distinct(numbers, offsets, filled, stream, stratified, fills, out):
 # ---------------------------------------------------------------- importance weights
 
 
-def importance_weight(ratio: float, beta: float) -> float:
+def importance_weight(ratio, beta):
     """Return (N P) ** -beta over its maximum in the batch, `ratio` being P over its minimum.
 
     In float32, as weights are, the relative error is below (2 + log(ratio)) * 1.2e-7.
@@ -327,7 +328,7 @@ def importance_weights() -> WeightWriters:
             probabilities[k] = leaf / total
             least = min(least, leaf)
         for k in range(indices.size):
-            weights[k] = min(np.float32(tree[indices[k]] / least), _LARGEST_RATIO)
+            weights[k] = min(np.float32(tree[indices[k]] / least), LARGEST_RATIO)
         for k in range(indices.size):  # a loop of its own, which becomes vectors
             weights[k] = scalar(weights[k], beta)
 
@@ -371,6 +372,8 @@ class Tree:
         self._size = int(self.offsets[-1])  # numbers that are sums
         #: Largest priority: the sum of all of them has to be finite.
         self.most = float(np.finfo(np.float64).max) / int(self.offsets[1])
+        #: The largest leaf that `update` was ever given, at least 1: the leaf of new items.
+        self.largest = np.ones(1)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, numbers=placed(state["numbers"]))
@@ -404,15 +407,25 @@ class Tree:
         lows, highs = np.split(self.numbers[self._size :], 2)
         return float(lows[-WIDTH:].min()), float(highs[-WIDTH:].max())
 
-    def update(self, indices: Array, leaves: Array, filled: int | None = None) -> float:
-        """Write leaves, and return the largest; see the kernel `update`."""
-        return float(update(self.numbers, self.offsets, filled, indices, leaves))
+    def update(
+        self,
+        indices: Array,
+        numbers: Array,
+        rule: LeafRule | None = None,
+        filled: int | None = None,
+    ) -> None:
+        """Write the leaves of checked numbers, by a rule; of equal indices the last one counts.
 
-    def leaves_of(self, priorities: Array, epsilon: float, alpha: float) -> Array:
-        """Return the leaves (n,) of priorities (n,) float64: (priority + epsilon) ** alpha."""
-        leaves = np.empty(priorities.size)
-        _write_leaves_of(priorities, epsilon, alpha, leaves)
-        return leaves
+        Both are (n,) and overwritten. Without a rule the numbers themselves are the leaves.
+        """
+        if rule is not None and rule.num_present < rule.per_env:
+            is_present = (indices - rule.begin) % rule.per_env < rule.num_present
+            indices, numbers = indices[is_present], numbers[is_present]
+        if rule is not None and rule.is_power:
+            _write_leaves_of(numbers, rule.epsilon, rule.alpha, numbers)
+        highest = update(self.numbers, self.offsets, filled, indices, numbers)
+        if highest > self.largest[0]:
+            self.largest[0] = highest
 
     def write_runs(
         self, num_envs: int, begin: int, end: int, leaves: Array, filled: int | None = None
@@ -431,15 +444,30 @@ class Tree:
         return ValueError("sample: no item has a priority above zero, the total is 0")
 
     def draw(
-        self, stream: Array, out: Array, stratified: bool = False, num_threads: int | None = None
-    ) -> float:
-        """Fill `out`, (n,) int64, by priority, and return the sum of all; ValueError at zero."""
+        self,
+        stream: Array,
+        out: Array,
+        stratified: bool = False,
+        num_threads: int | None = None,
+        beta: float | None = None,
+    ) -> tuple[Array, Array] | None:
+        """Fill `out`, (n,) int64, by priority; ValueError if their sum is zero.
+
+        Returns:
+            With an exponent `beta`, the probabilities, float64, and importance weights, float32, of
+            what was drawn.
+        """
         arguments = (self.numbers, self.offsets, stream, stratified, out)
         total = float(launch(DRAW, out.size, num_threads, *arguments))
         if not total > 0.0:
             stream[1] -= np.uint64(out.size)  # as if nothing had been drawn
             raise self.nothing_to_draw()
-        return total
+        if beta is None:
+            return None
+        probabilities, weights = np.empty(out.size), np.empty(out.size, np.float32)
+        write = importance_weights().kernel
+        write(self.numbers, out, total, np.float32(beta), probabilities, weights)
+        return probabilities, weights
 
     def draw_distinct(
         self,
@@ -460,9 +488,3 @@ class Tree:
         if num_drawn < out.size:
             stream[1] = counter_before  # as if nothing had been drawn
         return bool(num_drawn == out.size)
-
-    def weights(self, indices: Array, total: float, beta: float) -> tuple[Array, Array]:
-        """Return probabilities, float64, and importance weights, float32, of drawn items."""
-        out = np.empty(indices.size), np.empty(indices.size, np.float32)
-        importance_weights().kernel(self.numbers, indices, total, np.float32(beta), *out)
-        return out

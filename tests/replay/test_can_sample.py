@@ -77,8 +77,8 @@ def steps_of(*lead: int) -> dict[str, Any]:
     return {name: np.zeros(lead, np.asarray(each).dtype) for name, each in EXAMPLE.items()}
 
 
-def samples(buffer: Any, count: int) -> bool:
-    """Tell whether a copy of a buffer is sampled without an exception."""
+def samples(buffer: Any, count: int, finish: Any = lambda: None) -> bool:
+    """Tell whether a copy of a buffer is sampled without an exception, `finish`'s neither."""
     drawn = copy.deepcopy(buffer)
     try:
         if isinstance(buffer, TrajectoryQueue):  # of which a call takes one
@@ -86,6 +86,7 @@ def samples(buffer: Any, count: int) -> bool:
                 drawn.sample()
         else:
             assert len(drawn.sample(count)) == count
+        finish()
     except ValueError:
         return False
     return True

@@ -96,7 +96,7 @@ def test_rules_in_plain_python_are_the_kernels() -> None:
     """A tree of values, built and walked uncompiled."""
     values = np.random.default_rng(0).normal(size=50)
     tree, numbers, offsets = Tree(70, extremes=True), make_tree(70, True), rules.layout(70)
-    tree.update(np.arange(50), values, 50)
+    tree.update(np.arange(50), values.copy(), filled=50)
     numbers[:50] = values
     for level in range(1, offsets.size - 1):
         for node in range((offsets[level] - offsets[level - 1]) // WIDTH):

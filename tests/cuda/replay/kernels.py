@@ -6,21 +6,32 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlcpu.cuda import replay, trees
+from rlcpu.replay.checks import LeafRule
 from rlcpu.replay.items import ReturnSettings
 
-_LEAVES, _ITEMS, _STAMPS = "float64[::1]", "int64[::1]", "int32[::1]"
+_LEAVES, _ITEMS, _WORDS = "float64[::1]", "int64[::1]", "int32[::1]"
 _TREE = trees.TreeMemory, _LEAVES, _ITEMS, "float64"
+_WORK = trees.Work, f"{_WORDS}, {_ITEMS}, {_LEAVES}, {_WORDS}, {_LEAVES}, {_LEAVES}"
+_RULE = (
+    LeafRule,
+    "int64, float64, float64, int64, int64, int64, int64",
+    "boolean, float64, float64",
+)
 _STREAM = "uint64, uint64"
 
 
 def jobs() -> Iterator[tuple[Any, ...]]:
     """Name, kernel, types of its arguments."""
-    yield "claim", trees.claim, f"{_ITEMS}, {_STAMPS}"
-    yield "write", trees.write, f"{_ITEMS}, {_LEAVES}, {_STAMPS}, {_LEAVES}"
-    yield "refresh_level", trees.refresh_level, _TREE, f"int64, boolean, int64, {_ITEMS}"
-    yield "refresh_top", trees.refresh_top, _TREE, "int64"
+    for dtype in ("float32", "float64"):
+        given = f"{_ITEMS}, {dtype}[::1]"
+        yield f"claim {dtype}", trees.claim, given, _RULE, _WORK, _ITEMS
+    run = trees.Run, "int64, int64, int64, int64"
+    yield "claim_run", trees.claim_run, run, _LEAVES, _WORK
+    yield "settle", trees.settle, _TREE, _WORK, "boolean"
     yield "summarise", trees.summarise, _TREE, _LEAVES
-    yield "draw", trees.draw, _TREE, f"{_STREAM}, boolean, boolean, {_ITEMS}"
+    request = trees.Request, f"{_STREAM}, boolean, boolean, boolean"
+    yield "draw", trees.draw, _TREE, request, f"{_ITEMS}, {_ITEMS}, {_LEAVES}, {_LEAVES}"
+    yield "weigh", trees.weigh, _TREE, f"{_ITEMS}, {_LEAVES}, float32, float32[::1]"
     items = "int64, int64, int64, int64"
     yield "draw_items", replay.draw_items_kernel, f"{_STREAM}, {items}, {_ITEMS}"
     for name in ("float32", "float64"):

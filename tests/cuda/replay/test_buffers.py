@@ -120,7 +120,28 @@ def test_bad_priorities(
     with pytest.raises(error, match=message):
         buffer.update_priorities(indices, priorities)
     assert equal(buffer._sampler.tree.numbers, before)
+    buffer.update_priorities(asarray(indices), asarray(priorities))
+    with pytest.raises(error, match="number 1 of an earlier call"):
+        buffer.sample(2)
+    assert equal(buffer._sampler.tree.numbers, before)
     assert buffer._sampler.largest == 1.0
+
+
+def test_no_priority_is_above_zero() -> None:
+    """The device tells by the next call; a batch of nothing is all zeros."""
+    buffer = PrioritizedReplayBuffer(10, EXAMPLE, epsilon=0.0, seed=1, device="cuda")
+    with pytest.raises(ValueError, match="the buffer is empty"):
+        buffer.sample(2)
+    buffer.add(steps(0, 5))
+    buffer.update_priorities(np.arange(5), 0.0)
+    assert not buffer.can_sample()
+    batch = buffer.sample(3)
+    assert not any(to_host(x).any() for x in (batch.indices, batch.probabilities, batch.weights))
+    with pytest.raises(ValueError, match="no item has a priority above zero"):
+        buffer.update_priorities([1], 2.0)
+    assert not buffer.can_sample()
+    buffer.update_priorities([1], 2.0)
+    assert to_host(buffer.sample(3).indices).tolist() == [1, 1, 1]
 
 
 def test_bad_batches_change_nothing() -> None:

@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from rlcpu.cuda import synchronize
 from tests.replay.test_can_sample import KINDS, change, draw_buffer, samples
 
 pytestmark = pytest.mark.device
@@ -21,4 +22,4 @@ def test_it_is_true_where_sample_does_not_raise(kind: Any, data: Any) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         change(data, buffer)
         count = data.draw(st.integers(1, 13))
-        assert buffer.can_sample(count) == samples(buffer, count)
+        assert buffer.can_sample(count) == samples(buffer, count, finish=synchronize)

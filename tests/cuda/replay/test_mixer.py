@@ -78,7 +78,7 @@ def test_bad_priorities_change_nothing() -> None:
     mixer = sequences("cuda")
     batch = mixer.sample(6)
     before = to_host(mixer.buffers[1]._sampler.tree.numbers)
-    with pytest.raises(ValueError, match="nan for index"):
+    with pytest.raises(ValueError, match="nan at 1"):
         mixer.update_priorities(batch, [1.0, 1.0, 1.0, 1.0, np.nan, 1.0])
     with pytest.raises(ValueError, match="expected shape"):
         mixer.update_priorities(batch, [1.0, 1.0])

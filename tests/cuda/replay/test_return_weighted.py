@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.cuda import trees
 from rlcpu.cuda.device import asarray, to_host
 from rlcpu.replay import ReturnWeightedBuffer
 from tests.cuda.compare import equal
@@ -45,13 +44,11 @@ def filled(capacity: int) -> tuple[ReturnWeightedBuffer, ReturnWeightedBuffer]:
 def assert_alike(host: ReturnWeightedBuffer, buffer: ReturnWeightedBuffer) -> None:
     assert equal(buffer._sampler.tree.numbers, host._sampler.tree.numbers)
     assert equal(buffer._stream, host._stream)
-    assert not to_host(buffer._sampler.tree.stamps).any()
+    assert not to_host(buffer._sampler.tree._work.stamps).any()
 
 
-@pytest.mark.parametrize("few", [0, trees._FEW])
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_sums(capacity: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trees, "_FEW", few)  # level by level, or one block
+def test_sums(capacity: int) -> None:
     host, buffer = make(capacity)
     rng = np.random.default_rng(0)
     for count in (1, capacity // 3, capacity // 2, capacity // 3 + 1, capacity, 0, 2 * capacity):
@@ -59,15 +56,13 @@ def test_sums(capacity: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert_alike(host, buffer)
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_new_values(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trees, "_FEW", 0)
-    monkeypatch.setattr(trees, "wants_all", lambda count, entries: whole)
+@pytest.mark.parametrize("where", [np.array, asarray])
+def test_new_values(where: Any) -> None:
     host, buffer = filled(200)
     indices = np.array([7, 199, 7, 0, 7])
-    for values in (np.array([1.0, -9.0, 2.0, 3.0, -5.0], np.float32), 4.0):
+    for values in (np.array([1.0, -9.0, 2.0, 3.0, -5.0], np.float32), np.array(4.0)):
         host.update_values(indices, values)
-        buffer.update_values(indices, values)
+        buffer.update_values(where(indices), where(values))
         assert_alike(host, buffer)
 
 
@@ -171,8 +166,15 @@ def test_bad_values(
 ) -> None:
     host, buffer = make(10)
     add(host, buffer, np.array([1.0, -2.0, 3.0]))
-    with pytest.raises(error, match=message):
+    late = where is asarray and "shape" not in message
+    if late:
+        name = "indices" if error is IndexError else "values"
         buffer.update_values(where(indices), where(values))
+        with pytest.raises(error, match=f"{name}.* of an earlier call"):
+            buffer.sample(2)
+    else:
+        with pytest.raises(error, match=message):
+            buffer.update_values(where(indices), where(values))
     if error is ValueError:
         with pytest.raises(ValueError, match="values: "):
             buffer.add({"x": np.arange(2)}, where(values))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
-from rlcpu.cuda import trees as module
+import rlcpu.cuda
 from rlcpu.cuda.device import asarray, to_host
 from rlcpu.replay import SumTree
 from tests.cuda.compare import equal
@@ -33,24 +37,45 @@ def filled(capacity: int, rounds: int = 2) -> tuple[SumTree, SumTree]:
     return host, tree
 
 
-@pytest.mark.parametrize("few", [0, module._FEW])
-@pytest.mark.parametrize("capacity", CAPACITIES)
-def test_sums(capacity: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FEW", few)  # level by level, or one block
-    host, tree = filled(capacity)
-    assert equal(tree.leaves, host.leaves)
+def assert_alike(host: SumTree, tree: SumTree) -> None:
+    """Leaves and sums, bit for bit; and nothing is left over from an update."""
     assert equal(tree._tree.numbers, host._tree.numbers[: tree._tree.numbers.size])
+    assert_clean(tree)
+
+
+def assert_clean(tree: SumTree) -> None:
+    work = tree._tree._work
+    assert not any(to_host(each).any() for each in (work.stamps, work.state, work.highest))
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_sums(capacity: int) -> None:
+    host, tree = filled(capacity)
+    assert_alike(host, tree)
     assert (tree.total, tree.min, tree.max) == (host.total, host.min, host.max)
-    assert not to_host(tree._tree.stamps).any()
 
 
-def test_leaves_followed_up_and_whole_levels_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FEW", 0)
-    host, _ = filled(150)
-    for choice in (True, False):
-        monkeypatch.setattr(module, "wants_all", lambda count, entries, choice=choice: choice)
-        _, tree = filled(150)
-        assert equal(tree._tree.numbers, host._tree.numbers[: tree._tree.numbers.size])
+@given(st.data())
+@settings(max_examples=8)
+def test_updates_are_the_cpus_bit_for_bit(data: Any) -> None:
+    """Of equal indices the last counts; blocks, levels and nodes that are full or not."""
+    sizes = st.sampled_from([1, 7, 8, 9, 63, 64, 65, 511, 512, 513, 600])
+    capacity = data.draw(sizes)
+    host, tree = SumTree(capacity), SumTree(capacity, device="cuda")
+    for _ in range(data.draw(st.integers(1, 2))):
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+        size = data.draw(st.sampled_from([1, 2, 8, 9, 20]))
+        spread = data.draw(st.integers(1, capacity))  # few: the same leaf many times
+        indices = rng.integers(0, spread, size)
+        numbers = np.exp(rng.normal(scale=20.0, size=size)) * (rng.random(size) < 0.8)
+        host.update(indices, numbers)
+        where = data.draw(st.sampled_from([np.array, asarray]))
+        tree.update(where(indices), where(numbers))
+        assert_alike(host, tree)
+        assert tree.total == host.total
+    host.rebuild()
+    tree.rebuild()
+    assert_alike(host, tree)
 
 
 @pytest.mark.parametrize("options", [{}, {"stratified": True, "seed": 5}])
@@ -62,8 +87,7 @@ def test_the_same_items_are_drawn(capacity: int, replace: bool, options: dict[st
     for size in (33,) if replace else (1, positive):
         expected = host.sample(size, replace=replace, **options)
         assert equal(tree.sample(size, replace=replace, **options), expected)
-    assert equal(tree.leaves, host.leaves)
-    assert not to_host(tree._tree.stamps).any()
+    assert_alike(host, tree)
 
 
 def test_zero_is_never_drawn() -> None:
@@ -93,9 +117,8 @@ def test_runs_of_items() -> None:
     host, tree = SumTree(12), SumTree(12, device="cuda")
     for begin, end in ((0, 3), (3, 5), (5, 12)):
         host._tree.write_runs(3, begin, end, np.array([float(end)]))
-        tree._tree.write_runs(3, begin, end, float(end))
-    assert equal(tree.leaves, host.leaves)
-    assert tree.total == host.total
+        tree._tree.write_runs(3, begin, end, np.array([float(end)]))
+    assert_alike(host, tree)
 
 
 BAD = [
@@ -109,30 +132,97 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("where", [np.array, asarray])
 @pytest.mark.parametrize(("indices", "priorities", "error", "message"), BAD)
 def test_bad_input_changes_nothing(
-    indices: Any, priorities: Any, error: type[Exception], message: str, where: Any
+    indices: Any, priorities: Any, error: type[Exception], message: str
 ) -> None:
-    _, tree = filled(70)
-    before = to_host(tree._tree.numbers)
-    with pytest.raises(error, match=message):
-        tree.update(where(indices), where(priorities) if np.ndim(priorities) else priorities)
-    assert equal(tree._tree.numbers, before)
-    assert not to_host(tree._tree.stamps).any()
+    """What the host can check raises at once, of arrays of the device too."""
+    host, tree = filled(70)
+    for there in (np.array, asarray):
+        if there is asarray and error is not TypeError and "shape" not in message:
+            continue
+        for where in (np.array, there):
+            with pytest.raises(error, match=message):
+                tree.update(there(indices), where(priorities))
+    assert_alike(host, tree)
     tree.update([0], 1.0)
     assert to_host(tree[[0]]).tolist() == [1.0]
+
+
+#: Indices and priorities of the device, and the exception of the next call.
+FAULTS = [
+    ([3, 70, 5], [1.0, 1.0, 9.0], IndexError, "indices: number 1 .* expected 0 to 69"),
+    ([3, 5, -1], [1.0, 9.0, 1.0], IndexError, "indices: number 2 .* expected 0 to 69"),
+    ([3, 4], [9.0, np.nan], ValueError, "priorities: number 1 of an earlier call"),
+    ([3, 3], [-1.0, 2.0], ValueError, "priorities: number 0 .* finite and not negative"),
+    ([3], [np.inf], ValueError, "priorities: number 0"),
+    ([3, -(2**62)], [np.inf, 1.0], IndexError, "indices: number 1"),  # both kinds
+    ([3], [1e308], ValueError, "priorities: number 0"),  # 70 of them have no finite sum
+]
+
+
+@pytest.mark.parametrize(("indices", "priorities", "error", "message"), FAULTS)
+@pytest.mark.parametrize("call", ["update", "sample", "distinct", "total", "synchronize"])
+def test_bad_numbers_of_the_device_change_nothing(
+    indices: list[int], priorities: list[float], error: type[Exception], message: str, call: str
+) -> None:
+    host, tree = filled(70)
+    tree.update(asarray(indices), asarray(priorities))  # raises nothing
+    assert_alike(host, tree)
+    calls: dict[str, Callable[[], Any]] = {
+        "update": lambda: tree.update([1], 5.0),
+        "sample": lambda: tree.sample(3),
+        "distinct": lambda: tree.sample(3, replace=False),
+        "total": lambda: tree.total,
+        "synchronize": rlcpu.cuda.synchronize,
+    }
+    with pytest.raises(error, match=message):
+        calls[call]()
+    assert_alike(host, tree)
+    rlcpu.cuda.synchronize()  # it is told once
+    assert equal(tree.sample(5), host.sample(5))
+    for each in (host, tree):
+        each.update([4, 4], [3.0, 2.0])
+    assert_alike(host, tree)
+
+
+def test_a_side_of_the_host_is_checked_at_once() -> None:
+    host, tree = filled(70)
+    for indices, priorities, error in (
+        ([70, 0], asarray([1.0, 1.0]), IndexError),
+        (asarray([0, 1]), [1.0, np.nan], ValueError),
+    ):
+        with pytest.raises(error, match=r"70 is out of range|nan at 1"):
+            tree.update(indices, priorities)
+    tree.update([0, 1], asarray([1.0, np.nan]))
+    with pytest.raises(ValueError, match="priorities: number 1"):
+        rlcpu.cuda.synchronize()
+    assert_alike(host, tree)
+
+
+def test_copies_know_no_faults() -> None:
+    host, tree = filled(70)
+    tree.update(asarray([70]), 1.0)
+    other = copy.deepcopy(tree)
+    assert other.total == host.total
+    other.update([1], 2.0)
+    with pytest.raises(IndexError, match="number 0"):
+        tree.update([1], 2.0)
+    assert_alike(host, tree)
+    host.update([1], 2.0)
+    assert_alike(host, other)
 
 
 def test_bad_indices_are_not_read() -> None:
     _, tree = filled(70)
     with pytest.raises(IndexError, match="70 is out of range"):
         tree[[3, 70]]
-    assert not to_host(tree._tree.stamps).any()
+    assert_clean(tree)
 
 
 def test_nothing_to_draw() -> None:
     tree = SumTree(10, seed=0, device="cuda")
+    assert to_host(tree.sample(2)).tolist() == [0, 0]
     with pytest.raises(ValueError, match="the total is 0"):
         tree.sample(2)
     tree.update([1, 2], 1.0)
