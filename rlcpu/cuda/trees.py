@@ -40,7 +40,7 @@ _ENTRIES = (SPAN - 1) // (WIDTH - 1)
 
 #: Kinds of faults, see `_make_faults`.
 _OUT_OF_RANGE, _BAD_NUMBER, _UNWRITTEN, _NOTHING = range(4)
-#: Words of `Work.state`: whether a number of this call is refused, and blocks that have finished.
+#: Words of `Claims.state`: whether a number of this call is refused, and blocks that have finished.
 _REFUSED, _FINISHED = range(2)
 
 
@@ -52,7 +52,7 @@ class TreeMemory(NamedTuple):
     filled: float  # how many leaves are items
 
 
-class Work(NamedTuple):
+class Claims(NamedTuple):
     """What the two kernels of an update hand from one to the other; 0 between updates."""
 
     stamps: Any  # (offsets[1],) int32, 1 + the position of the number that a leaf is given
@@ -63,7 +63,7 @@ class Work(NamedTuple):
     largest: Any  # (1,) float64, see `rlcpu.replay.tree_cpu.Tree`
 
 
-class Run(NamedTuple):
+class NewItems(NamedTuple):
     """New items of all environments, see `rlcpu.replay.tree_cpu.write_runs`."""
 
     num_envs: int
@@ -72,7 +72,7 @@ class Run(NamedTuple):
     num_items: int  # at most `slots`
 
 
-class Request(NamedTuple):
+class DrawRequest(NamedTuple):
     """How leaves are drawn."""
 
     key: Any  # uint64, of the random numbers
@@ -111,7 +111,7 @@ def highest_of_block(number):
 
 
 @kernel(exact=True)
-def claim(indices, numbers, rule, work, words):
+def claim(indices, numbers, rule, claims, words):
     """Stamp each leaf with the last position that gives it a number; see `LeafRule`.
 
     What is wrong is reported to `words`, and the call refused.
@@ -127,18 +127,18 @@ def claim(indices, numbers, rule, work, words):
             fault = _UNWRITTEN
         elif (index - rule.begin) % rule.per_env < rule.num_present:
             leaf = (number + rule.epsilon) ** rule.alpha if rule.is_power else number
-            work.leaves[k], highest = leaf, max(leaf, highest)
-            cuda.atomic.max(work.stamps, index, np.int32(k + 1))
+            claims.leaves[k], highest = leaf, max(leaf, highest)
+            cuda.atomic.max(claims.stamps, index, np.int32(k + 1))
         if fault >= 0:
             report(words, fault, k)
-            work.state[_REFUSED] = 1
+            claims.state[_REFUSED] = 1
     highest = highest_of_block(highest)
-    if cuda.threadIdx.x == 0 and highest > work.largest[0]:
-        cuda.atomic.max(work.highest, 0, highest)
+    if cuda.threadIdx.x == 0 and highest > claims.largest[0]:
+        cuda.atomic.max(claims.highest, 0, highest)
 
 
 @kernel(exact=True)
-def claim_run(run, leaves, work):
+def claim_run(run, leaves, claims):
     """Stamp the leaves of new items; `leaves` are one for each, or one for all, (1,)."""
     k = cuda.grid(1)
     if k < run.num_envs * run.num_items:
@@ -146,30 +146,30 @@ def claim_run(run, leaves, work):
         slot = run.start + item
         index = env * run.slots + (slot - run.slots if slot >= run.slots else slot)
         first = leaves.size - run.num_items  # of more leaves than items the last ones count
-        work.leaves[k] = leaves[first + item] if leaves.size > 1 else leaves[0]
-        work.stamps[index] = k + 1
+        claims.leaves[k] = leaves[first + item] if leaves.size > 1 else leaves[0]
+        claims.stamps[index] = k + 1
 
 
-def take_leaves(numbers, work, node, is_refused):
+def take_leaves(numbers, claims, node, is_refused):
     """Write the leaves of a node that have a stamp, clear the stamps, and tell if any was written.
 
     None is where a call is refused.
     """
-    pairs, begin = work.stamp_pairs, node * (WIDTH // 2)
+    pairs, begin = claims.stamp_pairs, node * (WIDTH // 2)
     a, b, c, d = pairs[begin], pairs[begin + 1], pairs[begin + 2], pairs[begin + 3]
     if a | b | c | d == 0:
         return False
     for leaf in range(node * WIDTH, (node + 1) * WIDTH):
-        stamp = work.stamps[leaf]
+        stamp = claims.stamps[leaf]
         if stamp > 0:
-            work.stamps[leaf] = 0
+            claims.stamps[leaf] = 0
             if not is_refused:
-                numbers[leaf] = work.leaves[stamp - 1]
+                numbers[leaf] = claims.leaves[stamp - 1]
     return not is_refused
 
 
 @kernel(exact=True)
-def settle(tree, work, is_whole):
+def settle(tree, claims, is_whole):
     """Write the leaves that have stamps, and recompute all sums above them; all if `is_whole`.
 
     A block recomputes `LEVELS` levels above `SPAN` leaves of its own, and the last one to finish
@@ -178,7 +178,7 @@ def settle(tree, work, is_whole):
     levels, offsets, thread = levels_of(tree), tree.offsets, cuda.threadIdx.x
     # Of the block's entries, level by level, whether they are recomputed.
     is_new, is_last = cuda.shared.array(_ENTRIES, np.uint8), cuda.shared.array(1, np.uint8)
-    is_refused, top = work.state[_REFUSED] != 0, offsets.size - 2
+    is_refused, top = claims.state[_REFUSED] != 0, offsets.size - 2
     entries, begin, below = SPAN // WIDTH, 0, 0
     for level in range(1, min(LEVELS, top) + 1):
         num_nodes = (offsets[level] - offsets[level - 1]) // WIDTH
@@ -186,7 +186,7 @@ def settle(tree, work, is_whole):
             node, changes = cuda.blockIdx.x * entries + entry, False
             if node < num_nodes:
                 if level == 1:
-                    changes = take_leaves(tree.numbers, work, node, is_refused) or is_whole
+                    changes = take_leaves(tree.numbers, claims, node, is_refused) or is_whole
                 else:
                     for child in range(WIDTH):
                         changes |= is_new[below + entry * WIDTH + child] != 0
@@ -198,7 +198,7 @@ def settle(tree, work, is_whole):
         entries //= WIDTH
     if thread == 0:  # as a barrier of the whole grid: what the block has written comes first
         cuda.threadfence()
-        before = cuda.atomic.add(work.state, _FINISHED, 1)
+        before = cuda.atomic.add(claims.state, _FINISHED, 1)
         is_last[0] = before == cuda.gridDim.x - 1
         cuda.threadfence()
     cuda.syncthreads()
@@ -210,9 +210,9 @@ def settle(tree, work, is_whole):
             cuda.syncthreads()
         if thread == 0:
             if not is_refused:
-                work.largest[0] = max(work.largest[0], work.highest[0])
-            work.highest[0] = 0.0
-            work.state[_REFUSED] = work.state[_FINISHED] = 0
+                claims.largest[0] = max(claims.largest[0], claims.highest[0])
+            claims.highest[0] = 0.0
+            claims.state[_REFUSED] = claims.state[_FINISHED] = 0
 
 
 # ---------------------------------------------------------------- drawing
@@ -305,10 +305,10 @@ class DeviceTree(tree_cpu.Tree):
         self._prepare()
 
     def _prepare(self) -> None:
-        """Make what no copy of a tree takes over: faults, and the work of an update."""
+        """Make what no copy of a tree takes over: faults, and the claims of an update."""
         self._faults = _make_faults(self.capacity, "values" if self._has_values else "priorities")
         pairs = device.zeros(self._begins[1] // 2, np.int64)
-        self._work = Work(
+        self._claims = Claims(
             stamps=pairs.view(np.int32),
             stamp_pairs=pairs,
             leaves=device.empty(BLOCK, np.float64),
@@ -319,7 +319,7 @@ class DeviceTree(tree_cpu.Tree):
 
     def __getstate__(self) -> dict[str, Any]:
         state = vars(self).copy()
-        del state["_work"], state["_faults"]
+        del state["_claims"], state["_faults"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -360,8 +360,9 @@ class DeviceTree(tree_cpu.Tree):
             count = self.capacity
             rule = LeafRule(count, -np.inf, np.inf, count, count, begin=0, num_present=count)
         given = [xp.ascontiguousarray(device.asarray(each)) for each in (indices, numbers)]
-        work, grid = self._work_of(indices.size), -(-indices.size // BLOCK)
-        launch(claim, indices.size, *given, rule, work, self._faults.words, block=BLOCK, grid=grid)
+        size, words = indices.size, self._faults.words
+        args = *given, rule, self._claims_of(size), words
+        launch(claim, size, *args, block=BLOCK, grid=-(-size // BLOCK))
         self._settle(filled)
 
     def write_runs(
@@ -371,9 +372,9 @@ class DeviceTree(tree_cpu.Tree):
         slots = self.capacity // num_envs
         count = min(max(end - begin, 0), slots)
         if count:
-            run = Run(num_envs, slots, (end - count) % slots, count)
+            run = NewItems(num_envs, slots, (end - count) % slots, count)
             size = num_envs * count
-            launch(claim_run, size, run, device.asarray(leaves), self._work_of(size))
+            launch(claim_run, size, run, device.asarray(leaves), self._claims_of(size))
             self._settle(filled)
 
     def rebuild(self, filled: int | None = None) -> None:
@@ -385,17 +386,17 @@ class DeviceTree(tree_cpu.Tree):
         count = self.capacity if filled is None else filled
         return TreeMemory(self.numbers, self.offsets, float(count))
 
-    def _work_of(self, size: int) -> Work:
-        """Return the work of an update, with room for so many leaves."""
-        if self._work.leaves.size < size:
-            self._work = self._work._replace(leaves=device.empty(2 * size, np.float64))
-        return self._work
+    def _claims_of(self, size: int) -> Claims:
+        """Return the claims of an update, with room for so many leaves."""
+        if self._claims.leaves.size < size:
+            self._claims = self._claims._replace(leaves=device.empty(2 * size, np.float64))
+        return self._claims
 
     def _settle(self, filled: int | None, is_whole: bool = False) -> None:
         """Write leaves that have a stamp, and the sums above; or all sums."""
         blocks = -(-self._begins[1] // SPAN)
         tree = self._memory(filled)
-        launch(settle, blocks, tree, self._work, is_whole, block=SETTLERS, grid=blocks)
+        launch(settle, blocks, tree, self._claims, is_whole, block=SETTLERS, grid=blocks)
 
     # ------------------------------------------------------------ drawing
 
@@ -413,7 +414,7 @@ class DeviceTree(tree_cpu.Tree):
         """
         self._faults.check()
         size, tree, grid = out.size, self._memory(filled=None), -(-out.size // BLOCK)
-        request = Request(stream[0], stream[1], stratified, True, beta is not None)
+        request = DrawRequest(stream[0], stream[1], stratified, True, beta is not None)
         probabilities = minima = tree.numbers  # in the place of arrays that are not written
         if beta is not None:
             probabilities, minima = (device.empty(n, np.float64) for n in (size, grid))
@@ -471,7 +472,7 @@ class DeviceTree(tree_cpu.Tree):
                 count = min(wanted - done, batch) if all_weights > 0.0 else 0
                 drawn = device.empty(count, np.int64)
                 counter = np.uint64((int(stream[1]) + draws) % 2**64)
-                request = Request(stream[0], counter, stratified, False, False)
+                request = DrawRequest(stream[0], counter, stratified, False, False)
                 launch(draw, count, tree, request, words, drawn, tree.numbers, tree.numbers)
                 fresh = self._fresh(drawn, shift, tree.filled)
                 if not fresh.size:

@@ -11,7 +11,7 @@ from rlcpu.replay.items import ReturnSettings
 
 _LEAVES, _ITEMS, _WORDS = "float64[::1]", "int64[::1]", "int32[::1]"
 _TREE = trees.TreeMemory, _LEAVES, _ITEMS, "float64"
-_WORK = trees.Work, f"{_WORDS}, {_ITEMS}, {_LEAVES}, {_WORDS}, {_LEAVES}, {_LEAVES}"
+_CLAIMS = trees.Claims, f"{_WORDS}, {_ITEMS}, {_LEAVES}, {_WORDS}, {_LEAVES}, {_LEAVES}"
 _RULE = (
     LeafRule,
     "int64, float64, float64, int64, int64, int64, int64",
@@ -24,12 +24,12 @@ def jobs() -> Iterator[tuple[Any, ...]]:
     """Name, kernel, types of its arguments."""
     for dtype in ("float32", "float64"):
         given = f"{_ITEMS}, {dtype}[::1]"
-        yield f"claim {dtype}", trees.claim, given, _RULE, _WORK, _ITEMS
-    run = trees.Run, "int64, int64, int64, int64"
-    yield "claim_run", trees.claim_run, run, _LEAVES, _WORK
-    yield "settle", trees.settle, _TREE, _WORK, "boolean"
+        yield f"claim {dtype}", trees.claim, given, _RULE, _CLAIMS, _ITEMS
+    run = trees.NewItems, "int64, int64, int64, int64"
+    yield "claim_run", trees.claim_run, run, _LEAVES, _CLAIMS
+    yield "settle", trees.settle, _TREE, _CLAIMS, "boolean"
     yield "summarise", trees.summarise, _TREE, _LEAVES
-    request = trees.Request, f"{_STREAM}, boolean, boolean, boolean"
+    request = trees.DrawRequest, f"{_STREAM}, boolean, boolean, boolean"
     yield "draw", trees.draw, _TREE, request, f"{_ITEMS}, {_ITEMS}, {_LEAVES}, {_LEAVES}"
     yield "weigh", trees.weigh, _TREE, f"{_ITEMS}, {_LEAVES}, float32, float32[::1]"
     items = "int64, int64, int64, int64"

@@ -44,8 +44,8 @@ def assert_alike(host: SumTree, tree: SumTree) -> None:
 
 
 def assert_clean(tree: SumTree) -> None:
-    work = tree._tree._work
-    assert not any(to_host(each).any() for each in (work.stamps, work.state, work.highest))
+    claims = tree._tree._claims
+    assert not any(to_host(each).any() for each in (claims.stamps, claims.state, claims.highest))
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
