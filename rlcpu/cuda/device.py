@@ -159,13 +159,21 @@ def _refuse_host_arrays(function: Any, arguments: list[Any]) -> None:
 
 
 class _CuPy:
-    """The module `cupy`, imported when it is first used."""
+    """The module `cupy`, imported when it is first used.
+
+    A fork cannot use what its parent has begun, and is told so.
+    """
+
+    _module: Any = None
+    _process = -1
 
     def __getattr__(self, name: str) -> Any:
-        require_device()
-        import cupy
+        if self._process != os.getpid():
+            require_device()
+            import cupy
 
-        return getattr(cupy, name)
+            self._module, self._process = cupy, os.getpid()
+        return getattr(self._module, name)
 
 
 class _SimulatedCuPy:
@@ -252,14 +260,13 @@ def asarray(x: Any, dtype: Any = None) -> Any:
         ValueError: it is on another device than the current one.
         CudaMemoryError: there is not enough memory for the copy.
     """
-    if backends.device_of(x) == "cpu":
+    is_ours = isinstance(x, SimulatedArray if SIMULATED else xp.ndarray)
+    if not is_ours and backends.device_of(x) == "cpu":
         host = np.asarray(x, dtype)
         with _named(host.shape, host.dtype):
             return np.array(host).view(SimulatedArray) if SIMULATED else xp.asarray(host)
-    if SIMULATED:
-        array = x if isinstance(x, SimulatedArray) else _of_interface(x)
-    else:
-        array = x if isinstance(x, xp.ndarray) else _of_interface(x)
+    array = x if is_ours else _of_interface(x)
+    if not SIMULATED:
         current = xp.cuda.Device().id
         if array.device.id != current:
             raise ValueError(

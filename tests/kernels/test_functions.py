@@ -1,6 +1,7 @@
 """What changes a kernel's hash, and what does not."""
 
 import enum
+import importlib
 import types
 from typing import Any, NamedTuple
 
@@ -156,6 +157,23 @@ def test_members_of_modules_count_where_they_are_used():
     unused = make_module(1.0)
     unused.UNUSED = 7.0
     assert hash_of(source, constants=unused) == first
+
+
+def test_what_else_was_imported_does_not_count(monkeypatch):
+    def rotate(x):
+        return np.cos(x) + numba.types.float64(x.turn)
+
+    before = fingerprint(rotate)
+    monkeypatch.setattr(np, "turn", 2, raising=False)  # as an import adds a submodule
+    assert fingerprint(rotate) == before
+
+    core, alias = (define("def f(): return types", types=each) for each in modules_of_types())
+    assert fingerprint(core) == fingerprint(alias)
+
+
+def modules_of_types():
+    """The module of numba's types under both of its names; which one comes depends on imports."""
+    return importlib.import_module("numba.core.types"), importlib.import_module("numba.types")
 
 
 def test_members_of_enumerations_count():
