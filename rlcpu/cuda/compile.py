@@ -212,8 +212,9 @@ def _device(function: types.FunctionType, rules: Any) -> Any:
     """Make the device function of plain Python; for `rules` see `_with_rules`."""
     if SIMULATED:
         return _rebuild(function)
-    if function in maths.OVERLOADED:  # its overload is compiled in its place
-        return function
+    overloaded = maths.overloaded(function)
+    if overloaded is not None:  # its overload is compiled in its place
+        return overloaded
     dispatcher = cuda.jit(device=True, forceinline=True)(_rebuild(function))
     dispatcher.compile_device = _with_rules(dispatcher.compile_device, rules)
     return dispatcher

@@ -9,6 +9,7 @@ bit.
 from __future__ import annotations
 
 import math
+import types
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,17 @@ def tanh(x: Any) -> Any:
 
 
 #: Functions of the CPU's kernels that are something else here: see the end of this file.
-OVERLOADED = maths.OVERLOADED | {vectors.inverse_power}
+OVERLOADED = maths.OVERLOADED | {vectors.fma, vectors.inverse_power}
+_BY_NAME = {(f.__module__, f.__qualname__): f for f in (vectors.fma, vectors.inverse_power)}
+
+
+def overloaded(function: types.FunctionType) -> Any:
+    """Return the function of `OVERLOADED` that a function, or its copy or twin, is; or None."""
+    if function in OVERLOADED:
+        return function
+    return _BY_NAME.get((function.__module__, function.__qualname__))
+
+
 #: What the CPU takes from NumPy; numba-cuda has no `np.floor` of a number, and its `math.floor` of
 #: a real number is real. The simulator has NumPy.
 ufuncs: dict[Any, Any] = {}
@@ -45,6 +56,13 @@ if libdevice is not None:
 
 def _fma(a, b, c):
     return lambda a, b, c: libdevice.fmaf_rn(_f32(a), _f32(b), _f32(c))
+
+
+def _fused(x, y, z):
+    """Return the same of either type, for `vectors.fma`."""
+    if x.bitwidth == 64:
+        return lambda x, y, z: libdevice.fma_rn(x, y, z)
+    return lambda x, y, z: libdevice.fmaf_rn(x, y, z)
 
 
 def _bits(x):
@@ -95,6 +113,7 @@ if libdevice is not None:
     from numba.cuda.extending import overload
 
     overload(vectors.inverse_power, target="cuda")(_inverse_power)
+    overload(vectors.fma, target="cuda")(_fused)
     scalars = (_fma, _bits, _from_bits, _from_int, _libm_pow, _round_to_single, _single_square)
     for define in (*scalars, _cut):
         overload(getattr(maths, define.__name__[1:]), target="cuda")(define)

@@ -76,7 +76,10 @@ class StepsAxis(NamedTuple):
         return empty(self.shape, dtype)
 
     def strided(self, array: Any) -> DeviceStrided:
-        """Return the array broadcast to the shape, copied if three strides cannot describe it."""
+        """Return the array broadcast to the shape, copied if three strides cannot describe it.
+
+        ValueError for a stride of steps that 32 bits do not count.
+        """
         if array.ndim == 0 and type(array) is np.ndarray:
             return DeviceStrided(constant(array.item(), array.dtype), 0, 0, 0)
         whole = asarray(array)
@@ -86,6 +89,11 @@ class StepsAxis(NamedTuple):
         if any(stride < 0 or stride % whole.itemsize for stride in whole.strides):
             whole = xp.ascontiguousarray(whole)
         strides = [stride // whole.itemsize for stride in whole.strides]
+        if strides[1] >= 2**31:
+            raise ValueError(
+                f"shape {self.shape}: expected fewer than 2**31 numbers from a step to the next, "
+                f"got {strides[1]}"
+            )
         # Numbers from the first to the last one, whatever lies between.
         size = 1 + sum((n - 1) * stride for n, stride in zip(whole.shape, strides, strict=True))
         as_strided = xp.lib.stride_tricks.as_strided
@@ -143,11 +151,14 @@ def nth_step(sizes, direction, i):
 
 
 def position_of(array, lane, k):
-    """Return the position of step k of a lane in a `DeviceStrided`."""
+    """Return the position of step k of a lane in a `DeviceStrided`, unsigned.
+
+    As an index it needs no look at its sign, which would count from the end.
+    """
     # As an index of 64 bits the compiler would keep one for each array and step that is read ahead,
-    # in more registers than there are.
-    steps = np.int32(k) * array.step_stride
-    return lane.outer * array.outer_stride + steps + lane.inner * array.inner_stride
+    # in more registers than there are; of two numbers of 32 bits the product is one instruction.
+    steps = np.int64(np.int32(k)) * np.int64(np.int32(array.step_stride))
+    return np.uint64(lane.outer * array.outer_stride + steps + lane.inner * array.inner_stride)
 
 
 def number_at(array, lane, k):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcpu.cuda.equations import DeviceSystems, PlainEquation, way_of
 from rlcpu.cuda.recurrences import (
     DeviceStrided,
     LaneInputs,
@@ -17,7 +18,7 @@ from rlcpu.cuda.recurrences import (
     sums_lane_kernel,
     window_kernel,
 )
-from rlcpu.cuda.tridiagonal import PlainEquation, solve_kernel
+from rlcpu.cuda.tridiagonal import solve_kernel
 from rlcpu.scan.recurrences.rules import (
     ADVANTAGES,
     LAMBDA_RETURNS,
@@ -56,24 +57,20 @@ def jobs() -> Iterator[tuple[Any, ...]]:
             yield f"{word}_{name}", lane_kernel(rule, dtype), inputs, *lanes
         window = window_kernel(LAMBDA_RETURNS, dtype)
         yield f"nstep_returns_{name}", window, inputs, SIZES, "int64", real
-        yield f"linear_rows_{name}", linear_kernel(dtype), *rows(real)
-        systems = (
-            (PlainEquation, *[real] * 4),
-            "int64[::1]",
-            SIZES,
-            f"int64, {name}[::1]",
-            real,
-            "int8[::1]",
-        )
+        yield f"linear_rows_{name}", linear_kernel(dtype), *scan_types(real)
+        systems = DeviceSystems, (PlainEquation, *[real] * 4), SIZES
+        solve = systems, f"int64, int64[::1], {name}[::1]", real, "int8[::1]"
         for word, pivoting in (("pivot", True), ("thomas", False)):
-            yield f"{word}_{name}", solve_kernel(dtype, pivoting), *systems
+            for lie, rows in (("rows", True), ("columns", False)):
+                driver = solve_kernel(dtype, pivoting, way_of(rows, dtype))
+                yield f"{word}_{lie}_{name}", driver, *solve
     # They compute in float64, whatever they read.
     for name, memory in (("single", "float32[::1]"), ("double", "float64[::1]")):
         real = strided(memory)
-        yield f"logcumsumexp_rows_{name}", sums_kernel(), *rows(real)
+        yield f"logcumsumexp_rows_{name}", sums_kernel(), *scan_types(real)
         yield f"logcumsumexp_lanes_{name}", sums_lane_kernel(), real, SIZES, "int64", real
 
 
-def rows(real: Any) -> tuple[Any, ...]:
+def scan_types(real: Any) -> tuple[Any, ...]:
     """Types of the arguments of `row_kernel`'s drivers."""
     return real, real, real, SIZES, "int64, int32[::1]", real

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlcpu.cuda import maths
 from rlcpu.cuda.device import asarray, empty, to_host
+from rlcpu.kernels.compiler.compile import specialise
+from rlcpu.kernels.machine.vectors import inverse_power
 from rlcpu.scan import (
     SingularSystemError,
     Status,
@@ -17,6 +20,7 @@ from rlcpu.scan import (
     solve_tridiagonal,
     tridiagonal_vjp,
 )
+from rlcpu.scan.tridiagonal.equations import scaled
 from tests.cuda.compare import close, equal
 from tests.scan.tridiagonal import naive
 
@@ -24,6 +28,12 @@ pytestmark = pytest.mark.device
 
 #: Systems of one warp and of the next, unknowns of one tile and of the next.
 BATCH, LENGTH = 35, 18
+
+
+def test_power_of_two_of_the_device() -> None:
+    # One compiled from Python has the same numbers, by `math.frexp`, in a hundred instructions.
+    twin = specialise(scaled, np.float64, exact=True).py_func.__globals__["inverse_power"]
+    assert maths.overloaded(twin.py_func) is inverse_power
 
 
 def solve(arguments: list[np.ndarray], axis: int, **options: Any) -> Any:
