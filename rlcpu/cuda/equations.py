@@ -1,6 +1,6 @@
 """Equations of tridiagonal systems, as the threads of a CUDA device read them and write solutions.
 
-A thread has a `Lane`: a system, or a chunk of one. Two ways lead from memory to it, and a kernel is
+A thread has a `SystemLane`: a system, or a chunk of one. Two ways lead from memory to it, and a kernel is
 made for one of them:
 
 - columns: lanes are neighbours in memory. Each thread reads its own numbers, in whole lines for a
@@ -49,7 +49,7 @@ class DeviceSystems(NamedTuple):
     sizes: LaneSizes
 
 
-class Lane(NamedTuple):
+class SystemLane(NamedTuple):
     """Equations `begin` to `begin + count - 1` of a system, one thread's."""
 
     outer: Any  # index of the system before the axis of unknowns
@@ -61,8 +61,8 @@ class Lane(NamedTuple):
 
 
 def lane_of_thread(place, begin, count, length, end):
-    """Return a `Lane` at a place (outer, inner), in 32 bits."""
-    return Lane(
+    """Return a `SystemLane` at a place (outer, inner), in 32 bits."""
+    return SystemLane(
         np.int32(place.outer),
         np.int32(place.inner),
         np.int32(begin),
@@ -76,7 +76,7 @@ class Reading(NamedTuple):
     """What one thread of a kernel reads and writes."""
 
     systems: DeviceSystems
-    lane: Lane
+    lane: SystemLane
     most: Any  # equations of the longest lane of all
     scratch: Any  # memory for some numbers of each equation, see `scratch_position`
     out: DeviceStrided
@@ -184,7 +184,7 @@ def moved_lane(reading, row):
     """Return the lane of a thread of the warp, of which rows have no `inner`."""
     moved = reading.moved
     count, length = moved[2, row], reading.systems.sizes.num_steps
-    return Lane(moved[0, row], 0, moved[1, row], count, length, count)
+    return SystemLane(moved[0, row], 0, moved[1, row], count, length, count)
 
 
 # ---------------------------------------------------------------- down and up

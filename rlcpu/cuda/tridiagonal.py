@@ -43,7 +43,7 @@ SINGULAR, NOT_FINITE = int(Status.SINGULAR), int(Status.NOT_FINITE)
 # ---------------------------------------------------------------- whole systems
 
 
-class Elimination(NamedTuple):
+class Descent(NamedTuple):
     """What is left of the equations of a lane so far."""
 
     pending: Pending
@@ -80,7 +80,7 @@ def make_elimination(dtype: Any, pivoting: bool) -> Any:
         reading.scratch[at + np.uint64(WARP)] = pivot.rhs
         if pivoting:
             reading.scratch[at + np.uint64(2 * WARP)] = pivot.second
-        return Elimination(pending, state.is_finite and rest == 0)
+        return Descent(pending, state.is_finite and rest == 0)
 
     return eliminate_next
 
@@ -130,7 +130,7 @@ def solve_kernel(dtype: Any, pivoting: bool, way: Way) -> Any:
             lane = lane_of_thread(place, 0, unknowns, unknowns, end)
             reading = reader(systems, lane, sizes.num_steps, scratch, out)
             # Nothing above: 1 * x[-1] = 0.
-            state = descend(reading, Elimination(Pending(one, zero, zero), True))
+            state = descend(reading, Descent(Pending(one, zero, zero), True))
             last = state.pending.rhs / state.pending.diagonal
             known = ascend(reading, Known(last, zero, last - last == 0), last)
             if exists:
