@@ -1,7 +1,7 @@
 """Equations of tridiagonal systems, as the threads of a CUDA device read them and write solutions.
 
-A thread has a `SystemLane`: a system, or a chunk of one. Two ways lead from memory to it, and a kernel is
-made for one of them:
+A thread has a `SystemLane`: a system, or a chunk of one. Two ways lead from memory to it, and a
+kernel is made for one of them:
 
 - columns: lanes are neighbours in memory. Each thread reads its own numbers, in whole lines for a
   warp, and straight to registers.
