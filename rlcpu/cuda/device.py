@@ -435,7 +435,7 @@ class _Launcher:
         if isinstance(value, tuple):
             return types.BaseTuple.from_types(tuple(map(self._type_of, value)), type(value))
         if isinstance(value, self._ndarray):
-            if value.ndim != 1 or not value.flags.c_contiguous:
+            if value.ndim != 1 or (value.size > 1 and value.strides != (value.itemsize,)):
                 raise TypeError(
                     f"a kernel's array has shape {value.shape} and strides {value.strides}: "
                     "expected one axis, contiguous"

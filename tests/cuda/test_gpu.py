@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 
 import rlcpu
 import rlcpu.scan
-from rlcpu.cuda.device import asarray, to_host
+from rlcpu.cuda import faults
+from rlcpu.cuda.compile import kernel
+from rlcpu.cuda.device import asarray, cuda, launch, to_host, zeros
 from rlcpu.policies import MLP, Uniform
 
 pytestmark = pytest.mark.gpu
@@ -240,3 +243,40 @@ def test_scans_of_torch_in_torch() -> None:
     assert rlcpu.scan.linear_scan(a, b, axis=0, out=out) is out
     expected = rlcpu.scan.linear_scan(a.cpu().numpy(), b.cpu().numpy(), axis=0)
     np.testing.assert_allclose(out.cpu().numpy(), expected, 1e-12)
+
+
+@kernel
+def _add_product(x, number, out):
+    i = cuda.grid(1)
+    if i < out.shape[0]:
+        out[i] += number * x[i]
+
+
+def test_threads_launch_at_once() -> None:
+    """Each packs arguments of its own, and need not have called anything of CUDA's before."""
+    x, sums = asarray(np.arange(1000.0)), [zeros(1000, np.float64) for _ in range(8)]
+    faults.synchronize()
+
+    def work(number: int) -> None:
+        for _ in range(200):
+            launch(_add_product, 1000, x, number, sums[number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    faults.synchronize()
+    for number, total in enumerate(sums):
+        np.testing.assert_array_equal(to_host(total), 200 * number * np.arange(1000.0))
+
+
+def test_launches_follow_the_current_stream() -> None:
+    cupy = pytest.importorskip("cupy")
+    x, total = asarray(np.ones(2**22)), zeros(2**22, np.float64)
+    faults.synchronize()
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        for _ in range(100):
+            launch(_add_product, 2**22, x, 1, total)
+        stream.synchronize()
+    assert (to_host(total) == 100).all()
