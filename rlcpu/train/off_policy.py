@@ -38,6 +38,14 @@ from rlcpu.train.settings.tuned import entry_of
 from rlcpu.translation import answered
 
 Array = npt.NDArray[Any]
+#: What goes with a way to replay, where the user says nothing. Until goals are met all rewards are
+#: the same number: their returns deviate by how long an episode has gone on, and divided by that a
+#: step counts less than what networks begin with, from which nothing is learnt. A goal that is the
+#: same in every episode has no deviation: normalised by it, those in hindsight are all clipped.
+IMPLIED: dict[str, dict[str, Any]] = {
+    "return": {"n_step": 1},
+    "hindsight": {"n_step": 1, "normalize_rewards": False, "normalize_observations": False},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +60,8 @@ class OffPolicyConfig(Settings):
         replay: how they are drawn: "uniform", "prioritized", in proportion to the "return" of their
             episode (until it ends: the mean of the last episodes' returns), or "hindsight":
             uniformly, most of them with a goal that their episode achieved later, for environments
-            with goals.
+            with goals. With "return" and "hindsight" `n_step` is 1, and with the latter nothing is
+            normalised, unless you say otherwise.
         batch_size: transitions of an update.
         n_step: steps whose rewards are added up before the value of what follows.
         tau: part of the way that targets go towards the networks, 0 to 1.
@@ -112,6 +121,11 @@ class OffPolicyConfig(Settings):
             )
         if self.replay in ("return", "hindsight") and self.n_step > 1:
             raise ValueError(f'n_step={self.n_step}: replay="{self.replay}" has n_step=1 only')
+
+    def implied_by(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what goes with a way to replay that is not that of these settings."""
+        replay = changes.get("replay", self.replay)
+        return {} if replay == self.replay else IMPLIED.get(str(replay), {})
 
 
 class OffPolicy(FromBuffer):

@@ -22,7 +22,7 @@ from rlcpu import cli
 from rlcpu.distributed import Cluster, ClusterError, ReplayShard, ShardedReplay
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.replay.structure import TransitionStructure
-from rlcpu.train import DQN, PPO, PQN, SAC
+from rlcpu.train import DQN, PPO, PQN, QRDQN, SAC, TQC
 from tests.distributed.local import Here
 from tests.distributed.soak import actors
 from tests.distributed.test_shard import EXAMPLE, block_of
@@ -183,6 +183,20 @@ def test_learning_keeps_the_count_and_the_agents_own_buffer(cluster):
         before = agent.num_updates
         agent.learn(1500, **options)
         assert agent.num_updates > before
+
+
+@pytest.mark.parametrize(
+    ("kind", "env", "drawn"),
+    [(QRDQN, "CartPole-v1", "prioritized"), (TQC, "Pendulum-v1", "uniform")],
+)
+def test_agents_of_quantiles_learn_from_shards(cluster, kind, env, drawn):
+    """Of several outputs they act by the first, and errors of values are the priorities."""
+    agent = kind(env, seed=0, replay=drawn, learning_starts=500)
+    assert agent.learn(1500, num_collectors=1).stopped == "steps"
+    agent.ledger.check()
+    assert agent.num_updates > 0
+    assert np.isfinite(np.array([*agent.history.losses], float)).all()
+    assert (agent.ledger.priorities_applied > 0) == (drawn == "prioritized")
 
 
 def test_collectors_wait_while_shards_do_not_keep_up(cluster):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
+import rlcpu
 from rlcpu import replay
 from rlcpu.envs.rollout.transitions import example_of
 from rlcpu.envs.tasks.goals.bit_flip import bit_flip
-from rlcpu.train import DQN, QRDQN, SAC, TD3, TQC
+from rlcpu.train import DDPG, DQN, QRDQN, SAC, TD3, TQC
 from tests.train.states import state_of
 
 BITS = bit_flip(8, id="EightBits-v0")
@@ -31,8 +33,10 @@ SMALL: dict[str, Any] = {
 EVERY = pytest.mark.parametrize(
     ("kind", "env"),
     [(each, "BitFlip-v0") for each in (DQN, QRDQN)]
-    + [(each, "PointMaze-v0") for each in (SAC, TQC, TD3)],
+    + [(each, "PointMaze-v0") for each in (SAC, TQC, TD3, DDPG)],
 )
+#: What goes with hindsight, where the user says nothing.
+IMPLIED = {"n_step": 1, "normalize_rewards": False, "normalize_observations": False}
 
 
 def everything(agent: Any) -> dict[str, bytes]:
@@ -86,6 +90,30 @@ def test_solves_what_it_does_not_solve_without() -> None:
         solved[kept] = (agent.evaluate(100) > -10.0).mean()
     assert solved["hindsight"] > 0.9
     assert solved["uniform"] < 0.3
+
+
+@EVERY
+def test_settings_that_go_with_hindsight(kind: Any, env: str) -> None:
+    """Where nobody tuned the environment; general settings normalise, and DQN's have n_step=3."""
+    own: Any = dataclasses.replace(rlcpu.envs.find(env), id="Own-v0")
+    usual, small = kind(own, hidden=(8,)).config, {"hidden": (8,), "num_envs": 2}
+    assert {name: getattr(usual, name) for name in IMPLIED} != IMPLIED
+    buffer = replay.HindsightReplayBuffer(1000, example_of(own), num_envs=2)
+    for given in ({"replay": "hindsight"}, {"buffer": buffer}):
+        config = kind(own, **small, **given).config
+        assert {name: getattr(config, name) for name in IMPLIED} == IMPLIED
+        assert config.replay == "hindsight"
+        assert kind(own, **small, **given, normalize_rewards=True).config.normalize_rewards
+    config = usual.replace({"n_step": 1, "normalize_rewards": True})
+    assert kind(own, config=config, replay="hindsight").config.normalize_rewards
+    assert kind(own, replay="return", hidden=(8,)).config.n_step == 1
+
+
+def test_general_settings_learn() -> None:
+    """Twelve bits: with rewards and observations normalised a fifth of the goals are met."""
+    agent = DQN(bit_flip(12, id="TwelveBits-v0"), replay="hindsight", seed=0)
+    agent.learn(5000)
+    assert (agent.evaluate(100) > -12.0).mean() > 0.8
 
 
 def test_a_buffer_of_the_user() -> None:

@@ -93,9 +93,9 @@ def choose_config(
     Of `settings` those that are not None take the place of theirs. `agent` is the class.
     Settings that are not the class's, or do not fit, are a TypeError or ValueError.
     """
-    if config is None:
-        config = defaults
-    elif not isinstance(config, agent.Config):
+    has_defaults = config is None
+    config = defaults if has_defaults else config
+    if not isinstance(config, agent.Config):
         raise TypeError(f"config={config!r}: expected a {agent.Config.__name__}")
     for name in settings:
         if name not in config.names():
@@ -106,6 +106,8 @@ def choose_config(
                 reason = f"{agent.Config.__name__}.{name}: expected a frozen dataclass around it"
             raise TypeError(reason)
     changes = {name: value for name, value in settings.items() if value is not None}
+    if has_defaults:
+        changes = config.implied_by(changes) | changes
     if isinstance(env, VectorEnv) and changes.setdefault("num_envs", env.num_envs) != env.num_envs:
         raise ValueError(f"num_envs={changes['num_envs']}: env has {env.num_envs}")
     return config.replace(changes)

@@ -166,6 +166,13 @@ class Settings:
         changed: Self = dataclasses.replace(this, **changes)
         return changed
 
+    def implied_by(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return by name the settings that go with changes of these, where the user says nothing.
+
+        They are for settings that are an environment's defaults; here there are none.
+        """
+        return {}
+
     def changes_from(self, other: Settings) -> dict[str, Any]:
         """Return by name the fields whose values differ from those of other settings."""
         pairs = ((name, getattr(self, name)) for name in self.names())
