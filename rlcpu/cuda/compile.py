@@ -153,7 +153,7 @@ def kernel(
     max_registers: int | None = None,
     block: int | None = None,
 ) -> Any:
-    """Return a decorator that makes a `Kernel` of a driver, whose closure `device` rebuilds.
+    """Return a decorator that makes a `Kernel` of a driver, whose closure is rebuilt.
 
     It is compiled at its first launch with arguments of new types.
 
@@ -194,22 +194,12 @@ def _compiler_version() -> str:
     return cache.compiler_version((__version__, *versions), *cache.TEACHERS, b"numba.cuda")
 
 
-def device(function: Any) -> Any:
-    """Return a device function that computes what a scalar function of the CPU does.
-
-    Args:
-        function: plain Python function, or a function compiled by `rlcpu.kernels.compiler.compile`
-            (`specialise`, `inline`).
-
-    Returns:
-        A function that kernels made by `kernel` inline; in the simulator, plain Python.
-    """
-    return _device(getattr(function, "py_func", function), getattr(function, "rules", None))
-
-
 @functools.cache
 def _device(function: types.FunctionType, rules: Any) -> Any:
-    """Make the device function of plain Python; for `rules` see `_with_rules`."""
+    """Return a device function that computes what a scalar function of the CPU does.
+
+    Kernels inline it; in the simulator it is plain Python. For `rules` see `_with_rules`.
+    """
     if SIMULATED:
         return _rebuild(function)
     overloaded = maths.overloaded(function)
@@ -250,7 +240,11 @@ def _rebuild(function: types.FunctionType) -> Any:
         """Return what stands for a global or closed-over value of the function."""
         plain = isinstance(value, types.FunctionType) and package_of(value) not in _FOREIGN
         if plain or is_jitted(value):
-            return device(value)
+            return _device(getattr(value, "py_func", value), getattr(value, "rules", None))
+        if hasattr(value, "compile_device"):
+            raise TypeError(
+                f"{name} is a device function: expected the plain function, to be hashed"
+            )
         if isinstance(value, np.ufunc):
             return maths.ufuncs.get(value, value)
         return _module if value is cuda else value

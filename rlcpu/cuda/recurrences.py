@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.cuda.compile import device, kernel
+from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, xp, zeros
 from rlcpu.kernels.compiler.compile import specialise
 from rlcpu.scan.recurrences import log_sums
@@ -199,8 +199,8 @@ def step_after(zero, value, lambda_, ratio, action_value):
 
 
 def device_rule(function: Callable[..., Any], dtype: Any) -> Any:
-    """Return a function of a rule as a device function, in IEEE arithmetic of one dtype."""
-    return device(specialise(function, dtype, exact=True))
+    """Return a function of a rule for kernels, in IEEE arithmetic of one dtype."""
+    return specialise(function, dtype, exact=True)
 
 
 class LaneInputs(NamedTuple):

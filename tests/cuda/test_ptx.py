@@ -54,6 +54,7 @@ def test_machine_code(package: str) -> None:
     for name, kernel in found.items():
         assert "error" not in kernel, f"{name}: {kernel['error']}"
         assert kernel["misplaced"] == "", name
+        assert kernel["registers"] > 0, name
         assert kernel["spills"] == 0, name
         if "float32" in name:
             assert kernel["doubles"] == 0, name
@@ -63,10 +64,12 @@ def test_machine_code(package: str) -> None:
 #: Takes the machine code of three kernels, and prints what it logged and which are alike.
 KEPT = """
 import hashlib, json, logging, sys
+import numpy as np
 sys.path.insert(0, "tests/cuda")
 import ptx
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import cuda
+from rlcpu.kernels.compiler.compile import specialise
 lines = []
 logger = logging.getLogger("rlcpu")
 logger.setLevel("INFO")
@@ -74,9 +77,11 @@ logger.addHandler(logging.Handler())
 logger.handlers[-1].emit = lambda record: lines.append(record.getMessage())
 ptx.pretend_device()
 number = float(sys.argv[1])
+def times(x): return x * number
+times = specialise(times, np.float64)
 @kernel
 def fast(x):
-    x[cuda.grid(1)] += number * x[0]
+    x[cuda.grid(1)] += times(x[0])
 exact = Kernel(fast.function, True, None, None)
 narrow = Kernel(fast.function, False, 16, 32)
 kinds = ptx.types_of(("float64[::1]",))
