@@ -33,6 +33,16 @@ def draw_items_kernel(key, counter, num_envs, first, count, length, out):
 
 
 @kernel(exact=True)
+def follow_kernel(rows, length, out):
+    """Write rows, (n,), and those after them, round their rings of `length`, to `out`, (S * n,)."""
+    k = cuda.grid(1)
+    if k < out.size:
+        step, row = k // rows.size, rows[k % rows.size]
+        begin = row // length * length  # the first row of its environment
+        out[k] = begin + (row - begin + step) % length
+
+
+@kernel(exact=True)
 def look_ahead_kernel(columns, rows, settings, sums, discounts, last):
     """Sum rewards ahead; columns are of reward, terminated and truncated."""
     k = cuda.grid(1)
@@ -101,9 +111,12 @@ class DeviceStorage(storage.Storage):
 
     def write(self, arrays: Sequence[Any], slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape) arrays to slots, going round."""
-        slots = (slot + xp.arange(len(arrays[0]))) % self.length
+        until_end = min(len(arrays[0]), self.length - slot)
         for field, array in zip(self.fields, arrays, strict=True):
-            field[:, slots] = array.swapaxes(0, 1)
+            by_env = array.swapaxes(0, 1)
+            field[:, slot : slot + until_end] = by_env[:, :until_end]
+            if by_env.shape[1] > until_end:
+                field[:, : by_env.shape[1] - until_end] = by_env[:, until_end:]
 
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
         """Return new arrays for a batch: (batch_size, ...), or (steps, batch_size, ...)."""
@@ -119,14 +132,18 @@ class DeviceStorage(storage.Storage):
         num_threads: int | None,
         fields: list[int] | None = None,
     ) -> None:
-        """Copy rows, and the `steps - 1` after each of them, to a batch."""
-        slots = rows % self.length
-        first_rows = rows - slots  # of their environments
-        following = first_rows + (slots + xp.arange(steps)[:, None]) % self.length
+        """Copy rows, and the `steps - 1` after each of them, to a batch: a launch for each field.
+
+        Rows that follow are one more.
+        """
+        following = rows
+        if steps > 1:
+            following = empty(steps * rows.size, np.int64)
+            launch(follow_kernel, following.size, rows, self.length, following)
         for number in range(len(self.fields)) if fields is None else fields:
             leaf, shape = batch.leaves[number], self.structure.fields[number].shape
             column = self.fields[number].reshape(-1, *shape)
-            xp.take(column, following, axis=0, out=leaf.reshape(*following.shape, *shape))
+            xp.take(column, following, axis=0, out=leaf.reshape(following.size, *shape))
 
     def look_ahead(
         self, fields: list[int], rows: Any, settings: ReturnSettings

@@ -165,19 +165,14 @@ def check_pairs(
     """
     array = take_indices(backend, indices)
     values = take_numbers(backend, name, numbers, array.size)
-    there = [device_of(each) != "cpu" for each in (array, values)]
-    if all(there):
+    indices_here, values_here = type(array) is np.ndarray, type(values) is np.ndarray
+    if not (indices_here or values_here):
         return array, values
-    place = int(
-        first_offender(
-            _NO_INDICES if there[0] else array,
-            np.full(array.size, limits.low) if there[1] else values,
-            *limits,
-        )
-    )
-    if place >= 0 and there[0]:
-        raise _out_of_range(name, float(values[place]), f"at {place}", limits)
+    looked_at = values if values_here else np.full(array.size, limits.low)
+    place = first_offender(array if indices_here else _NO_INDICES, looked_at, *limits)
     if place >= 0:
+        if not indices_here:
+            raise _out_of_range(name, float(values[place]), f"at {place}", limits)
         index = int(array[place])
         if not 0 <= index < limits.capacity:
             expected = f"expected 0 to {limits.capacity - 1}"

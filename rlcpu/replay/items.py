@@ -80,11 +80,9 @@ class Items(NamedTuple):
 
         Indices on a CUDA device are not looked at here, see `rlcpu.replay.checks.check_pairs`.
         """
-        if device_of(indices) != "cpu":
-            return
         end = self.numbers(ring)[1]
         # From item number `per_env` on, the ring has gone round: every index has been written.
-        if end < self.per_env and indices.size:
+        if end < self.per_env and indices.size and device_of(indices) == "cpu":
             slots = indices % self.per_env
             worst = int(slots.argmax())
             if slots[worst] >= end:

@@ -95,6 +95,8 @@ class _Weighted(UniformSampler):
     name = ""  # of the leaves, in checkpoints and errors
     tree: Any  # of the backend
     limits: PairLimits  # of indices and of the numbers that users give
+    #: Whether leaves are powers of these, epsilon, and alpha; see `LeafRule`.
+    exponents: tuple[bool, float, float] = (False, 0.0, 1.0)
 
     def _section(self, written: Any) -> Section:
         """Return the leaves for a checkpoint; sums above them are computed when it is loaded.
@@ -115,14 +117,17 @@ class _Weighted(UniformSampler):
         """Return indices, and numbers for their leaves, after checks; see `checks.check_pairs`."""
         return check_pairs(self.backend, self.name, indices, numbers, self.limits)
 
-    def _rule(self, ring: Ring, exponents: tuple[float, float] | None = None) -> LeafRule:
-        """Return what the tree makes of numbers; `exponents` are epsilon and alpha."""
-        items, (begin, end) = self.items, self.items.numbers(ring)
-        written = min(end, items.per_env)
-        # A transition that was overwritten hands its number to its successor: all are present.
-        present = (begin, end - begin) if items.steps else (0, items.per_env)
-        powers = () if exponents is None else (True, *exponents)
-        return LeafRule(*self.limits, items.per_env, written, *present, *powers)
+    def _rule(self, ring: Ring) -> LeafRule:
+        """Return what the tree makes of numbers."""
+        items = self.items
+        if items.steps is None:
+            # What was overwritten hands its number to its successor: all are present.
+            written, begin, num_present = min(ring.added, items.per_env), 0, items.per_env
+        else:
+            begin, end = items.numbers(ring)
+            written, num_present = min(end, items.per_env), end - begin
+        ranges = items.per_env, written, begin, num_present
+        return LeafRule(*self.limits, *ranges, *self.exponents)
 
 
 class ByPriority(_Weighted):
@@ -144,6 +149,7 @@ class ByPriority(_Weighted):
     ) -> None:
         super().__init__(items, backend)
         self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
+        self.exponents = True, epsilon, alpha
         self.num_threads = num_threads
         capacity = check_count("capacity", items.num_envs * items.per_env)
         self.tree = backend.tree(capacity, extremes=False)
@@ -203,8 +209,7 @@ class ByPriority(_Weighted):
 
     def update(self, ring: Ring, indices: Array, priorities: Array) -> None:
         """Write the leaves of checked priorities; items no longer held are passed over."""
-        rule = self._rule(ring, (self.epsilon, self.alpha))
-        self.tree.update(indices, priorities, rule)
+        self.tree.update(indices, priorities, self._rule(ring))
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
         """Return the leaves of all items that have begun; others have no priority."""

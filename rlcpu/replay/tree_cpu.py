@@ -123,8 +123,14 @@ def _write_new(numbers, offsets, filled, num_envs, slots, begin, end, leaves):
 
 
 #: For kernels, and for Python.
-write_leaves, update = inline(_write_leaves, exact=True), kernel(_write_leaves, fastmath=EXACT)
+write_leaves = inline(_write_leaves, exact=True)
 write_new, write_runs = inline(_write_new, exact=True), kernel(_write_new, fastmath=EXACT)
+
+
+@kernel(fastmath=EXACT)
+def update(numbers, offsets, filled, indices, leaves, largest):
+    """Write leaves, see `_write_leaves`; their largest goes to `largest`, (1,), if that is less."""
+    largest[0] = max(largest[0], write_leaves(numbers, offsets, filled, indices, leaves))
 
 
 @kernel(fastmath=EXACT)
@@ -418,14 +424,13 @@ class Tree:
 
         Both are (n,) and overwritten. Without a rule the numbers themselves are the leaves.
         """
-        if rule is not None and rule.num_present < rule.per_env:
-            is_present = (indices - rule.begin) % rule.per_env < rule.num_present
-            indices, numbers = indices[is_present], numbers[is_present]
-        if rule is not None and rule.is_power:
-            _write_leaves_of(numbers, rule.epsilon, rule.alpha, numbers)
-        highest = update(self.numbers, self.offsets, filled, indices, numbers)
-        if highest > self.largest[0]:
-            self.largest[0] = highest
+        if rule is not None:
+            if rule.num_present < rule.per_env:
+                is_present = (indices - rule.begin) % rule.per_env < rule.num_present
+                indices, numbers = indices[is_present], numbers[is_present]
+            if rule.is_power:
+                _write_leaves_of(numbers, rule.epsilon, rule.alpha, numbers)
+        update(self.numbers, self.offsets, filled, indices, numbers, self.largest)
 
     def write_runs(
         self, num_envs: int, begin: int, end: int, leaves: Array, filled: int | None = None

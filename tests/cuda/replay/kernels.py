@@ -34,6 +34,7 @@ def jobs() -> Iterator[tuple[Any, ...]]:
     yield "weigh", trees.weigh, _TREE, f"{_ITEMS}, {_LEAVES}, float32, float32[::1]"
     items = "int64, int64, int64, int64"
     yield "draw_items", replay.draw_items_kernel, f"{_STREAM}, {items}, {_ITEMS}"
+    yield "follow", replay.follow_kernel, f"{_ITEMS}, int64, {_ITEMS}"
     for name in ("float32", "float64"):
         kind = "single" if name == "float32" else "double"
         columns = f"Tuple(({name}[::1], uint8[::1], uint8[::1]))"
