@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -119,3 +120,8 @@ def test_a_kernel_that_cannot_be_linked() -> None:
         "except RuntimeError as error: print(json.dumps(str(error)))"
     )
     assert run("-c", code).startswith("claim: ")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a compiler of C")
+def test_launches_on_a_driver_of_our_own(tmp_path: Path) -> None:
+    run(str(HERE / "launches.py"), str(tmp_path), NUMBA_CACHE_DIR=str(tmp_path))
