@@ -40,8 +40,9 @@ _ENTRIES = (SPAN - 1) // (WIDTH - 1)
 
 #: Kinds of faults, see `_make_faults`.
 _OUT_OF_RANGE, _BAD_NUMBER, _UNWRITTEN, _NOTHING = range(4)
-#: Words of `Claims.state`: whether a number of this call is refused, and blocks that have finished.
-_REFUSED, _FINISHED = range(2)
+#: Numbers of `Claims.record`: the largest leaf so far, see `rlcpu.replay.tree_cpu.Tree`; of this
+#: update the largest, whether a number is refused, and how many blocks have finished.
+_LARGEST, _HIGHEST, _REFUSED, _FINISHED = range(4)
 
 
 class TreeMemory(NamedTuple):
@@ -53,14 +54,15 @@ class TreeMemory(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """What the two kernels of an update hand from one to the other; 0 between updates."""
+    """What the two kernels of an update hand from one to the other.
+
+    Stamps, and all of `record` but its first number, are 0 between updates.
+    """
 
     stamps: Any  # (offsets[1],) int32, 1 + the position of the number that a leaf is given
     stamp_pairs: Any  # (offsets[1] / 2,) int64, the same memory
     leaves: Any  # (n,) float64, by the position of their numbers
-    state: Any  # (2,) int32, see `_REFUSED`
-    highest: Any  # (1,) float64, the largest of `leaves`
-    largest: Any  # (1,) float64, see `rlcpu.replay.tree_cpu.Tree`
+    record: Any  # (4,) float64, see `_LARGEST`
 
 
 class NewItems(NamedTuple):
@@ -131,10 +133,10 @@ def claim(indices, numbers, rule, claims, words):
             cuda.atomic.max(claims.stamps, index, np.int32(k + 1))
         if fault >= 0:
             report(words, fault, k)
-            claims.state[_REFUSED] = 1
+            claims.record[_REFUSED] = 1.0
     highest = highest_of_block(highest)
-    if cuda.threadIdx.x == 0 and highest > claims.largest[0]:
-        cuda.atomic.max(claims.highest, 0, highest)
+    if cuda.threadIdx.x == 0 and highest > claims.record[_LARGEST]:
+        cuda.atomic.max(claims.record, _HIGHEST, highest)
 
 
 @kernel(exact=True)
@@ -178,7 +180,8 @@ def settle(tree, claims, is_whole):
     levels, offsets, thread = levels_of(tree), tree.offsets, cuda.threadIdx.x
     # Of the block's entries, level by level, whether they are recomputed.
     is_new, is_last = cuda.shared.array(_ENTRIES, np.uint8), cuda.shared.array(1, np.uint8)
-    is_refused, top = claims.state[_REFUSED] != 0, offsets.size - 2
+    record, top = claims.record, offsets.size - 2
+    is_refused = record[_REFUSED] != 0.0
     entries, begin, below = SPAN // WIDTH, 0, 0
     for level in range(1, min(LEVELS, top) + 1):
         num_nodes = (offsets[level] - offsets[level - 1]) // WIDTH
@@ -198,7 +201,7 @@ def settle(tree, claims, is_whole):
         entries //= WIDTH
     if thread == 0:  # as a barrier of the whole grid: what the block has written comes first
         cuda.threadfence()
-        before = cuda.atomic.add(claims.state, _FINISHED, 1)
+        before = cuda.atomic.add(record, _FINISHED, 1.0)
         is_last[0] = before == cuda.gridDim.x - 1
         cuda.threadfence()
     cuda.syncthreads()
@@ -210,9 +213,8 @@ def settle(tree, claims, is_whole):
             cuda.syncthreads()
         if thread == 0:
             if not is_refused:
-                claims.largest[0] = max(claims.largest[0], claims.highest[0])
-            claims.highest[0] = 0.0
-            claims.state[_REFUSED] = claims.state[_FINISHED] = 0
+                record[_LARGEST] = max(record[_LARGEST], record[_HIGHEST])
+            record[_HIGHEST] = record[_REFUSED] = record[_FINISHED] = 0.0
 
 
 # ---------------------------------------------------------------- drawing
@@ -301,7 +303,8 @@ class DeviceTree(tree_cpu.Tree):
         super().__init__(capacity, extremes)
         self._begins, self._has_values = self.offsets.tolist(), extremes
         self.numbers, self.offsets = device.asarray(self.numbers), device.asarray(self.offsets)
-        self.largest = device.asarray(self.largest)
+        self._record = device.zeros(4, np.float64)
+        self._record[_LARGEST] = 1.0
         self._prepare()
 
     def _prepare(self) -> None:
@@ -312,14 +315,13 @@ class DeviceTree(tree_cpu.Tree):
             stamps=pairs.view(np.int32),
             stamp_pairs=pairs,
             leaves=device.empty(BLOCK, np.float64),
-            state=device.zeros(2, np.int32),
-            highest=device.zeros(1, np.float64),
-            largest=self.largest,
+            record=self._record,
         )
+        self.largest = self._record[_LARGEST : _LARGEST + 1]
 
     def __getstate__(self) -> dict[str, Any]:
         state = vars(self).copy()
-        del state["_claims"], state["_faults"]
+        del state["_claims"], state["_faults"], state["largest"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -9,9 +9,9 @@ from rlcpu.cuda import replay, trees
 from rlcpu.replay.checks import LeafRule
 from rlcpu.replay.items import ReturnSettings
 
-_LEAVES, _ITEMS, _WORDS = "float64[::1]", "int64[::1]", "int32[::1]"
+_LEAVES, _ITEMS = "float64[::1]", "int64[::1]"
 _TREE = trees.TreeMemory, _LEAVES, _ITEMS, "float64"
-_CLAIMS = trees.Claims, f"{_WORDS}, {_ITEMS}, {_LEAVES}, {_WORDS}, {_LEAVES}, {_LEAVES}"
+_CLAIMS = trees.Claims, f"int32[::1], {_ITEMS}, {_LEAVES}, {_LEAVES}"
 _RULE = (
     LeafRule,
     "int64, float64, float64, int64, int64, int64, int64",
