@@ -159,21 +159,15 @@ def _refuse_host_arrays(function: Any, arguments: list[Any]) -> None:
 
 
 class _CuPy:
-    """The module `cupy`, imported when it is first used.
-
-    A fork cannot use what its parent has begun, and is told so.
-    """
-
-    _module: Any = None
-    _process = -1
+    """The module `cupy`, imported when it is first used."""
 
     def __getattr__(self, name: str) -> Any:
-        if self._process != os.getpid():
-            require_device()
-            import cupy
+        require_device()
+        import cupy
 
-            self._module, self._process = cupy, os.getpid()
-        return getattr(self._module, name)
+        value = getattr(cupy, name)
+        setattr(self, name, value)  # so that this is not called again
+        return value
 
 
 class _SimulatedCuPy:
@@ -328,7 +322,7 @@ def launch(kernel: Any, size: int, *args: Any, block: int = BLOCK, grid: int | N
         configured(*map(_simulated, args))
         return
     launcher = getattr(_threads, "launcher", None)
-    if launcher is None or launcher.process != os.getpid():  # a fork cannot use what was begun
+    if launcher is None:
         launcher = _threads.launcher = _Launcher()
     launcher.launch(kernel, grid, block, args)
 
@@ -346,6 +340,17 @@ def _simulated(value: Any) -> Any:
 
 
 _threads = threading.local()  # the `_Launcher` of each
+
+
+def _forget() -> None:
+    """Let a fork ask for the device, which it cannot use as its parent has begun to."""
+    for owner in (xp, _threads):
+        vars(owner).clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
 #: Largest number of bytes of a kernel's arguments.
 _MOST_BYTES = 32764
 
@@ -363,7 +368,6 @@ class _Launcher:
         import cupy
         from cuda.bindings import driver
 
-        self.process = os.getpid()
         self._ndarray, self._cuda, self._driver = cupy.ndarray, cupy.cuda, driver
         cupy.cuda.Device().use()  # CUDA's context becomes this thread's
         # CUDA takes a list of names and values: 1 is the address of the buffer, 2 that of its size.
