@@ -311,14 +311,13 @@ class CudaRunner(Runner):
             arrays = arrays._replace(
                 value_weights=arrays.weights[:0], value_sizes=np.zeros(1, np.int64)
             )
-        n, episodes, total, squares, steps = engine.num_envs, 0, 0.0, 0.0, 0
+        returns, counts, blocks = np.zeros(2), np.zeros(2, np.int64), -(-engine.num_envs // BLOCK)
         for begin in range(0, num_steps, FLUSH):
-            sums = Sums(empty(2 * n, engine.dtype), empty(2 * n, np.uint32))
+            sums = Sums(empty(2 * blocks, engine.dtype), empty(2 * blocks, np.uint32))
             self._launch(code, arrays, min(FLUSH, num_steps - begin), sums)
-            returns = to_host(sums.returns.reshape(2, n).sum(axis=1, dtype=np.float64)).tolist()
-            counts = to_host(sums.counts.reshape(2, n).sum(axis=1, dtype=np.int64)).tolist()
-            total, squares = total + returns[0], squares + returns[1]
-            episodes, steps = episodes + counts[0], steps + counts[1]
+            returns += to_host(sums.returns).reshape(2, -1).sum(axis=1, dtype=np.float64)
+            counts += to_host(sums.counts).reshape(2, -1).sum(axis=1, dtype=np.int64)
+        (total, squares), (episodes, steps) = returns.tolist(), counts.tolist()
         return [episodes, total, squares, 0, steps]  # 0 faults, see `engine.form.EPISODES`
 
     def _launch(

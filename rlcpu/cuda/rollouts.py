@@ -45,10 +45,10 @@ DeviceRecords: Any = namedtuple("DeviceRecords", _FIELDS)  # type: ignore[misc]
 
 
 class Sums(NamedTuple):
-    """Sums that `simulate` makes, for each environment."""
+    """Sums that `simulate` makes, for each block of environments."""
 
-    returns: Any  # (2 * N,) sums of returns, then of their squares
-    counts: Any  # (2 * N,) uint32, numbers of episodes, then of their steps
+    returns: Any  # (2 * blocks,) sums of returns, then of their squares
+    counts: Any  # (2 * blocks,) uint32, numbers of episodes, then of their steps
 
 
 class RolloutInputs(NamedTuple):
@@ -81,7 +81,8 @@ class Recorder(NamedTuple):
 
     #: (out, sums, at, chosen, step, params, weights, offset) -> sums
     record_step: Callable[..., Any]
-    finish: Callable[..., Any]  # (out, sums, i, observation, weights, offset), in the end
+    finish: Callable[..., Any]  # (out, i, observation, weights, offset), of each environment
+    add_up: Callable[..., Any]  # (out, sums), in each thread, also of no environment
 
 
 @functools.cache
@@ -95,7 +96,7 @@ def rollout_kernel(
     lane, decide = compile_lane(env, dtype), make_decide(env, code, network)
     step_lane = make_step_lane(env, dtype, same_step=True)
     to_env_action = make_to_env_action(env.action_size, bool(env.choices), dtype)
-    record_step, finish = _record(env, dtype, decide) if records else _add_up()
+    record_step, finish, add_up = _record(env, dtype, decide) if records else _add_up(dtype)
     width, put_observation = u64(env.observation_rows), write(env.observation_rows, np.float32)
     unpack, observe, choose = lane.unpack_params, lane.observe, decide.choose
     size, nothing, zero, one, two = u64(lane.rows), dtype(0), u32(0), u64(1), u64(2)
@@ -125,7 +126,7 @@ def rollout_kernel(
             low, high, elapsed = words[i], words[n + i], states.elapsed[i]
             state = load(states.rows, i, n)
             episode = Episode(*load_episode(states.rows, size * n + i, n))
-            for k in range(num_steps):
+            for k in range(np.int32(num_steps)):
                 # Offsets are 0: the compiler knows but that they are multiples of four, and change.
                 offset = u64(runtime_zero * k) << two
                 bits, at = mix(low, high, u32(counter + k)), u64(k) * n + i
@@ -144,7 +145,8 @@ def rollout_kernel(
             store_episode(states.rows, size * n + i, n, episode)
             states.elapsed[i] = elapsed
             observation = observe(state, unpack(numbers))
-            finish(out, sums, i, observation, policy, u64(runtime_zero) << two)
+            finish(out, i, observation, policy, u64(runtime_zero) << two)
+        add_up(out, sums)
 
     return rollout
 
@@ -185,15 +187,18 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
         out.final_values[at] = cut
         return sums
 
-    def finish(out, sums, i, observation, weights, offset):
+    def finish(out, i, observation, weights, offset):
         """Record the last observation and its value."""
         put_observation(out.last, i * width, one, observation)
         out.last_values[i] = evaluate(observation, weights, offset) if has_value else zero
 
-    return Recorder(record_step, finish)
+    def add_up(out, sums):
+        """Do nothing: steps are recorded one by one."""
+
+    return Recorder(record_step, finish, add_up)
 
 
-def _add_up() -> Recorder:
+def _add_up(dtype: type) -> Recorder:
     """Make the functions for `simulate`: they add up returns, squares, episodes and steps."""
     one = u32(1)
 
@@ -207,9 +212,27 @@ def _add_up() -> Recorder:
             steps = u32(steps + end.elapsed)
         return total, squares, episodes, steps
 
-    def finish(out, sums, i, observation, weights, offset):
-        """Write the sums of environment i."""
-        n = u64(out.counts.shape[0] // 2)
-        out.returns[i], out.returns[n + i], out.counts[i], out.counts[n + i] = sums
+    def finish(out, i, observation, weights, offset):
+        """Do nothing: nobody asks for the last observation."""
 
-    return Recorder(record_step, finish)
+    def add_up(out, sums):
+        """Write the sums of a block, which its threads add up in pairs, always in one order."""
+        returns = cuda.shared.array((2, BLOCK), dtype)
+        counts = cuda.shared.array((2, BLOCK), u32)
+        block, blocks = cuda.blockIdx.x, cuda.gridDim.x
+        thread, count = cuda.threadIdx.x, cuda.blockDim.x
+        returns[0, thread], returns[1, thread], counts[0, thread], counts[1, thread] = sums
+        while count > 1:
+            half = (count + 1) // 2
+            cuda.syncthreads()
+            if thread + half < count:
+                for k in range(2):
+                    returns[k, thread] += returns[k, thread + half]
+                    counts[k, thread] += counts[k, thread + half]
+            count = half
+        if thread == 0:
+            for k in range(2):
+                out.returns[k * blocks + block] = returns[k, 0]
+                out.counts[k * blocks + block] = counts[k, 0]
+
+    return Recorder(record_step, finish, add_up)
