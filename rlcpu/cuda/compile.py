@@ -238,6 +238,8 @@ def _rebuild(function: types.FunctionType) -> Any:
 
     def convert(name: str, value: Any) -> Any:
         """Return what stands for a global or closed-over value of the function."""
+        if isinstance(value, np.ufunc | types.BuiltinFunctionType):
+            value = maths.replaced.get(value, value)
         plain = isinstance(value, types.FunctionType) and package_of(value) not in _FOREIGN
         if plain or is_jitted(value):
             return _device(getattr(value, "py_func", value), getattr(value, "rules", None))
@@ -245,8 +247,6 @@ def _rebuild(function: types.FunctionType) -> Any:
             raise TypeError(
                 f"{name} is a device function: expected the plain function, to be hashed"
             )
-        if isinstance(value, np.ufunc):
-            return maths.ufuncs.get(value, value)
         return _module if value is cuda else value
 
     def stays(module: types.ModuleType) -> bool:

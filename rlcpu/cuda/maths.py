@@ -31,6 +31,11 @@ def tanh(x: Any) -> Any:
     return _ONE - libdevice.fast_fdividef(_TWO, _ONE + libdevice.fast_expf(_TWO * x))
 
 
+def power(x: Any, y: Any) -> Any:
+    """Return `math.pow`; LLVM makes `x * x` of a square, where libdevice has 60 instructions."""
+    return x * x if y == _TWO else math.pow(x, y)
+
+
 #: Functions of the CPU's kernels that are something else here: see the end of this file.
 OVERLOADED = maths.OVERLOADED | {vectors.fma, vectors.inverse_power}
 _BY_NAME = {(f.__module__, f.__qualname__): f for f in (vectors.fma, vectors.inverse_power)}
@@ -43,11 +48,12 @@ def overloaded(function: types.FunctionType) -> Any:
     return _BY_NAME.get((function.__module__, function.__qualname__))
 
 
-#: What the CPU takes from NumPy; numba-cuda has no `np.floor` of a number, and its `math.floor` of
-#: a real number is real. The simulator has NumPy.
-ufuncs: dict[Any, Any] = {}
+#: What functions read -> what they read here. numba-cuda has no `np.floor` of a number, and its
+#: `math.floor` of a real number is real. The simulator has NumPy.
+replaced: dict[Any, Any] = {}
 if libdevice is not None:
-    ufuncs = {getattr(np, name): getattr(math, name) for name in ("floor", "ceil", "trunc", "fmod")}
+    names = "floor", "ceil", "trunc", "fmod"
+    replaced = {getattr(np, name): getattr(math, name) for name in names} | {math.pow: power}
 
 
 # Each makes the device's version of the function of `rlcpu.kernels.compiler.maths` that has its
