@@ -16,7 +16,7 @@ import numpy as np
 
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import SIMULATED, cuda
-from rlcpu.cuda.envs import DeviceStates, make_step_lane, read, write
+from rlcpu.cuda.envs import DeviceStates, keep_loads_here, make_step_lane, read, write
 from rlcpu.cuda.networks import DeviceDecide, NetworkFacts, make_decide
 from rlcpu.envs.acting.choices import make_to_env_action
 from rlcpu.envs.contract.policies import PolicyCode
@@ -103,7 +103,7 @@ def rollout_kernel(
     load, store = read(lane.rows, dtype), write(lane.rows, dtype)
     load_episode, store_episode = read(SIZE, dtype), write(SIZE, dtype)
     num_weights, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
-    aligns = not SIMULATED  # which the simulator cannot
+    aligns, crowded = not SIMULATED, network is not None  # the simulator cannot align
 
     limits: dict[str, Any] = {"max_registers": REGISTERS, "block": BLOCK} if network else {}
 
@@ -126,15 +126,19 @@ def rollout_kernel(
             low, high, elapsed = words[i], words[n + i], states.elapsed[i]
             state = load(states.rows, i, n)
             episode = Episode(*load_episode(states.rows, size * n + i, n))
-            for k in range(np.int32(num_steps)):
+            params = unpack(numbers)
+            if not crowded:
+                keep_loads_here()
+            for k in range(num_steps):
                 # Offsets are 0: the compiler knows but that they are multiples of four, and change.
                 offset = u64(runtime_zero * k) << two
                 bits, at = mix(low, high, u32(counter + k)), u64(k) * n + i
-                observation = observe(state, unpack(numbers))
+                if crowded:  # registers are worth more than these loads
+                    params = unpack(numbers)
+                observation = observe(state, params)
                 if records:  # numbers side by side: 1
                     put_observation(out.observations, at * width, one, observation)
                 chosen = choose(observation, policy, offset, greedy, bits)
-                params = unpack(numbers)  # every step: registers are worth more than these loads
                 action = to_env_action(chosen[0], bounds)
                 step = step_lane(state, elapsed, episode, action, bits, params, u32(limit))
                 value_offset = u64(runtime_zero * step.end.elapsed) << two
