@@ -219,14 +219,6 @@ class Backend:
         return fields.to_array(numbers, name) if on_host else asarray(numbers)
 
     @staticmethod
-    def first_offender(indices: Any, numbers: Any, capacity: int, low: float, high: float) -> int:
-        """Return the position of the first pair of which a number is out of its range, or -1."""
-        bad = ~((numbers >= low) & (numbers <= high))
-        if indices.size and indices.size == numbers.size:
-            bad |= (indices < 0) | (indices >= capacity)
-        return int(bad.argmax()) if bad.any() else -1
-
-    @staticmethod
     def draw_items(
         stream: Any, num_envs: int, first: int, count: int, length: int, out: Any
     ) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from rlcpu import backends
-from rlcpu.replay.checks import first_offender
 from rlcpu.replay.derive import make_storage
 from rlcpu.replay.fields import to_array
 from rlcpu.replay.items import draw_items
@@ -28,7 +27,6 @@ class Cpu:
     to_host = staticmethod(np.asarray)  # not to be written to
     concatenate = staticmethod(np.concatenate)
     to_array = staticmethod(to_array)
-    first_offender = staticmethod(first_offender)  # (NumPy's empty indices, numbers, *PairLimits)
     draw_items = staticmethod(draw_items)
 
 

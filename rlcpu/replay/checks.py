@@ -186,11 +186,15 @@ def check_range(backend: Any, name: str, numbers: Any, count: int, limits: PairL
 
     Those on a CUDA device are waited for: what is stored with them would not be undone.
     """
-    values = backend.asarray(take_numbers(backend, name, numbers, count), _FLOAT64)
-    place = int(backend.first_offender(_NO_INDICES, values, *limits))
+    values = take_numbers(backend, name, numbers, count)
+    if type(values) is np.ndarray:
+        place = first_offender(_NO_INDICES, values, *limits)
+    else:
+        is_bad = ~((values >= limits.low) & (values <= limits.high))
+        place = int(is_bad.argmax()) if is_bad.any() else -1
     if place >= 0:
         raise _out_of_range(name, float(values[place]), f"at {place}", limits)
-    return values
+    return backend.asarray(values, _FLOAT64)
 
 
 def _out_of_range(name: str, value: float, place: str, limits: PairLimits) -> ValueError:

@@ -111,7 +111,16 @@ def test_arrays_of_the_device() -> None:
     tree = SumTree(10, device="cuda")
     tree.update(asarray([1, 2]), asarray([1.0, 3.0], np.float32))
     tree.update(asarray([4, 5]), 0.5)
-    assert to_host(tree.leaves).tolist() == [0, 1, 3, 0, 0.5, 0.5, 0, 0, 0, 0]
+    tree.update(asarray([8, 0, 9], np.int32)[::2], asarray([6.0, 1.0, 7.0])[::2])
+    tree.update(asarray([7], np.uint64), asarray(np.float64(2.0)))
+    assert to_host(tree.leaves).tolist() == [0, 1, 3, 0, 0.5, 0.5, 0, 2, 6, 7]
+    tree.update(asarray([2, 1, 0]), tree.leaves[:3])  # read before any is written
+    assert to_host(tree.leaves[:3]).tolist() == [3, 1, 0]
+    tree.rebuild(asarray(np.arange(10)))
+    for where in (np.array, asarray):
+        with pytest.raises(ValueError, match="priorities: nan at 3"):
+            tree.rebuild(where([1.0, 2.0, 3.0, np.nan, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]))
+    assert tree.total == 45.0
 
 
 def test_runs_of_items() -> None:
