@@ -17,6 +17,7 @@ from rlcpu.cuda.device import SIMULATED, cuda, launch, xp
 from rlcpu.cuda.faults import Faults, report
 from rlcpu.replay import tree_cpu
 from rlcpu.replay.checks import LeafRule
+from rlcpu.replay.lock import complete
 from rlcpu.replay.tree import (
     WIDTH,
     find_target,
@@ -355,13 +356,17 @@ class DeviceTree(tree_cpu.Tree):
         """
         self._faults.check()
         if indices.size:
-            self._write(indices, numbers, rule, filled)
+            complete(self._write, indices, numbers, rule, filled)
 
     def _write(self, indices: Any, numbers: Any, rule: LeafRule | None, filled: int | None) -> None:
+        """Launch both kernels of an update; between them stamps are not 0, see `Claims`."""
         if rule is None:
             count = self.capacity
             rule = LeafRule(count, -np.inf, np.inf, count, count, begin=0, num_present=count)
-        given = [xp.ascontiguousarray(device.asarray(each)) for each in (indices, numbers)]
+        given = [
+            device.asarray(each) if type(each) is np.ndarray else xp.ascontiguousarray(each)
+            for each in (indices, numbers)
+        ]
         size, words = indices.size, self._faults.words
         args = *given, rule, self._claims_of(size), words
         launch(claim, size, *args, block=BLOCK, grid=-(-size // BLOCK))
@@ -484,12 +489,12 @@ class DeviceTree(tree_cpu.Tree):
                 batch = max(tree_cpu.GROUP, 2 * fresh.size)  # as on the CPU
                 if done < wanted:
                     removed_values[removed:done] = self.numbers[fresh]
-                    self._write(fresh, xp.full(fresh.size, -shift), None, filled)
+                    complete(self._write, fresh, xp.full(fresh.size, -shift), None, filled)
                     removed = done
             return draws
         finally:
             if removed:
-                self._write(out[:removed], removed_values[:removed], None, filled)
+                complete(self._write, out[:removed], removed_values[:removed], None, filled)
 
     def _fresh(self, drawn: Any, shift: float, filled: float) -> Any:
         """Return the leaves that have a weight and are new, each once, in order."""

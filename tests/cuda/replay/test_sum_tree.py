@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 import rlcpu.cuda
+from rlcpu.cuda import trees
 from rlcpu.cuda.device import asarray, to_host
 from rlcpu.replay import SumTree
 from tests.cuda.compare import equal
@@ -207,6 +208,27 @@ def test_a_side_of_the_host_is_checked_at_once() -> None:
     tree.update([0, 1], asarray([1.0, np.nan]))
     with pytest.raises(ValueError, match="priorities: number 1"):
         rlcpu.cuda.synchronize()
+    assert_alike(host, tree)
+
+
+@pytest.mark.parametrize("kernel", ["claim", "settle"])
+def test_an_update_that_is_interrupted_is_done(
+    kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stamps would stand for numbers of the next one; `launch` is where Ctrl-C can come."""
+    host, tree = filled(70)
+    wanted, launch = getattr(trees, kernel), trees.launch
+
+    def interrupted(launched: Any, *args: Any, **options: Any) -> None:
+        if launched is wanted:
+            monkeypatch.setattr(trees, "launch", launch)
+            raise KeyboardInterrupt
+        launch(launched, *args, **options)
+
+    monkeypatch.setattr(trees, "launch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tree.update([3, 9, 3], [5.0, 6.0, 7.0])
+    host.update([3, 9, 3], [5.0, 6.0, 7.0])
     assert_alike(host, tree)
 
 
