@@ -21,6 +21,7 @@ import numpy as np
 
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.cuda.recurrences import DeviceStrided, LaneSizes, number_at, position_of
+from rlcpu.scan.tridiagonal.equations import Pivot
 
 #: Threads that read a tile together; the simulator starts them one by one.
 WARP = 4 if SIMULATED else 32
@@ -78,7 +79,7 @@ class Reading(NamedTuple):
     systems: DeviceSystems
     lane: SystemLane
     most: Any  # equations of the longest lane of all
-    scratch: Any  # memory for some numbers of each equation, see `scratch_position`
+    scratch: Any  # memory for a pivot for each equation of each thread
     out: DeviceStrided
     tile: Any  # shared (4, block, width + 1): `width` equations of each thread
     moved: Any  # shared int32 (3, block): outer, begin and end of each thread's lane
@@ -113,15 +114,9 @@ def make_reader(way: Way, dtype: Any) -> Any:
     return reader
 
 
-def scratch_position(reading, numbers, k):
-    """Return where the first of `numbers` numbers of equation k is in the scratch of this thread.
-
-    The next ones are `WARP` apart each. Between them are those of the other threads of the warp,
-    whose scratch is in one piece: all distances are constants, and need no registers.
-    """
-    thread = cuda.grid(1)
-    warp = (thread // WARP) * (np.int64(reading.most) * (numbers * WARP))
-    return np.uint64(warp + thread % WARP + np.int64(k) * (numbers * WARP))
+def multiprocessors() -> int:
+    """Return how many the current device has; one in the simulator."""
+    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
 def ahead_of_use(read: Any, use: Any, count: int, sign: int = 1) -> tuple[Any, Any]:
@@ -158,6 +153,48 @@ def wait_for_warp():
         cuda.syncthreads()  # a block is a warp there
     else:
         cuda.syncwarp()
+
+
+# ---------------------------------------------------------------- pivots
+
+# They wait in scratch memory, that of x[k-1] in the place of equation k. Numbers of a pivot are
+# `WARP` apart, and between them are those of the other threads of the warp, whose scratch is in one
+# piece: all distances are constants, and need no registers.
+
+
+def pivot_numbers(has_second: Any) -> int:
+    """Return the numbers of a pivot; without pivoting `second` is 0, and is not kept."""
+    return 3 if has_second else 2
+
+
+def pivot_position(reading, k, has_second):
+    """Return where the first number of the pivot of x[k-1] is in scratch."""
+    thread, step = cuda.grid(1), (3 if has_second else 2) * WARP
+    warp = (thread // WARP) * (np.int64(reading.most) * step)
+    return np.uint64(warp + thread % WARP + np.int64(k) * step)
+
+
+def write_pivot(reading, k, pivot, has_second):
+    """Write the pivot of x[k-1]."""
+    scratch, at = reading.scratch, pivot_position(reading, k, has_second)
+    scratch[at] = pivot.upper
+    scratch[at + np.uint64(WARP)] = pivot.rhs
+    if has_second:
+        scratch[at + np.uint64(2 * WARP)] = pivot.second
+
+
+def read_pivot(reading, k, has_second):
+    """Return the pivot of x[k]."""
+    scratch, at = reading.scratch, pivot_position(reading, k + 1, has_second)
+    upper, rhs = scratch[at], scratch[at + np.uint64(WARP)]
+    second = scratch[at + np.uint64(2 * WARP)] if has_second else rhs - rhs
+    return Pivot(upper, second, rhs)
+
+
+def are_finite(raw):
+    """Tell whether all numbers of an equation are finite."""
+    matrix = (raw.lower - raw.lower) + (raw.diagonal - raw.diagonal)
+    return matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs) == 0  # not NaN
 
 
 # ---------------------------------------------------------------- tiles

@@ -1,10 +1,7 @@
 """Tridiagonal systems on a CUDA device, by the rules of `rlcpu.scan.tridiagonal.equations`.
 
 A thread solves a system, from the first equation to the last and back; `rlcpu.cuda.equations` says
-how numbers come to it. Pivots wait in scratch memory, numbers of neighbouring threads side by side:
-three for each equation, two without pivoting.
-
-One thread for a system is slow where there are few long ones: those are the CPU's.
+how numbers come to it, and where pivots wait. Few long systems are cut, see `rlcpu.cuda.chunks`.
 """
 
 from __future__ import annotations
@@ -14,24 +11,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlcpu.cuda.chunks import cut_of, solve_cut
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, to_host, xp, zeros
 from rlcpu.cuda.equations import (
-    WARP,
     DeviceSystems,
     PlainEquation,
     Way,
+    are_finite,
     lane_of_thread,
     make_ascend,
     make_descend,
     make_reader,
-    scratch_position,
+    multiprocessors,
+    pivot_numbers,
+    read_pivot,
     way_of,
+    write_pivot,
 )
 from rlcpu.cuda.recurrences import StepsAxis, device_rule, lane_of
 from rlcpu.scan.arguments import Systems, multiply_gradients
 from rlcpu.scan.tridiagonal.chunks import Mode
-from rlcpu.scan.tridiagonal.equations import Pending, Pivot, eliminate, scaled, substitute
+from rlcpu.scan.tridiagonal.equations import Pending, eliminate, scaled, substitute
 from rlcpu.scan.tridiagonal.status import Status, TridiagonalInfo
 
 __all__ = ["asarray", "empty", "multiply", "solve", "solve_transposed", "to_host", "xp"]
@@ -58,48 +59,32 @@ class Known(NamedTuple):
     is_finite: Any  # whether all of them are
 
 
-def pivot_numbers(pivoting: Any) -> int:
-    """Return the numbers of a pivot; without pivoting `second` is 0, and is not kept."""
-    return 3 if pivoting else 2
-
-
 def make_elimination(dtype: Any, pivoting: bool) -> Any:
-    """Make `use` of `make_descend`, which writes the pivot of x[k-1] to scratch at equation k.
-
-    That of x[-1], above the system, is nobody's.
-    """
+    """Make `use` of `make_descend`, which writes pivots; that of x[-1], above the system, is 0."""
     scale, choose_pivot = device_rule(scaled, dtype), device_rule(eliminate, dtype)
-    swaps, numbers = dtype(pivoting), pivot_numbers(pivoting)
+    swaps = dtype(pivoting)
 
     def eliminate_next(reading, state, raw, k):
-        matrix = (raw.lower - raw.lower) + (raw.diagonal - raw.diagonal)
-        rest = matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs)  # 0 or NaN
+        is_finite = state.is_finite and are_finite(raw)
         pivot, pending = choose_pivot(state.pending, scale(*raw), swaps)
-        at = scratch_position(reading, numbers, k)
-        reading.scratch[at] = pivot.upper
-        reading.scratch[at + np.uint64(WARP)] = pivot.rhs
-        if pivoting:
-            reading.scratch[at + np.uint64(2 * WARP)] = pivot.second
-        return Descent(pending, state.is_finite and rest == 0)
+        write_pivot(reading, k, pivot, pivoting)
+        return Descent(pending, is_finite)
 
     return eliminate_next
 
 
 def make_substitution(dtype: Any, pivoting: bool) -> tuple[Any, Any]:
     """Make `read` and `use` of `make_ascend`, from what `make_elimination` has written."""
-    substitute_pivot, zero = device_rule(substitute, dtype), dtype(0)
-    numbers = pivot_numbers(pivoting)
+    substitute_pivot = device_rule(substitute, dtype)
 
-    def read_pivot(reading, k):
-        scratch, at = reading.scratch, scratch_position(reading, numbers, k + 1)
-        second = scratch[at + np.uint64(2 * WARP)] if pivoting else zero
-        return Pivot(scratch[at], second, scratch[at + np.uint64(WARP)])
+    def read_next(reading, k):
+        return read_pivot(reading, k, pivoting)
 
     def substitute_next(reading, known, pivot, k):
         x = substitute_pivot(pivot, known.x, known.next_x)
         return Known(x, known.x, known.is_finite and x - x == 0), x
 
-    return read_pivot, substitute_next
+    return read_next, substitute_next
 
 
 @functools.cache
@@ -178,8 +163,13 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
     inputs = PlainEquation(*map(layout.strided, (lower, diagonal, upper, rhs)))
     in_rows = sizes.inner == 1 and result.step_stride <= result.outer_stride
     way, systems = way_of(in_rows, dtype, mode.transposed), DeviceSystems(inputs, sizes)
+    cut = cut_of(status.size, sizes.num_steps) if lengths is None else None
+    if cut is not None:
+        worst = solve_cut(systems, cut, way, bool(mode.pivoting), result)
+        layout.finish(out, result)
+        return worst.astype(np.int8).reshape(status.shape)
     driver = solve_kernel(dtype, bool(mode.pivoting), way)
-    count, at_once = status.size, min(status.size, MOST * _multiprocessors())
+    count, at_once = status.size, min(status.size, MOST * multiprocessors())
     blocks = -(-at_once // way.block)
     scratch = empty(pivot_numbers(mode.pivoting) * sizes.num_steps * blocks * way.block, dtype)
     unknowns = np.reshape(sizes.num_steps if lengths is None else lengths, -1)
@@ -191,10 +181,6 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
         launch(driver, blocks * way.block, *arguments, block=way.block, grid=blocks)
     layout.finish(out, result)
     return status
-
-
-def _multiprocessors() -> int:
-    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
 def multiply(gradients: Any, x: Any, axis: int) -> None:

@@ -153,7 +153,7 @@ def solve_all_ends(equations, counts, ends):
     """
     for system in prange(len(counts)):
         count = counts[system]
-        pivots = np.empty((count, 2, RING_COLUMNS))
+        pivots = np.empty((count, 2 * RING_COLUMNS))
         solve_chunk_ends(equations[system, :count], pivots, ends[system, :count])
 
 

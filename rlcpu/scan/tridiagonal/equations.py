@@ -420,7 +420,44 @@ def write_ring_row(work, row, equation, columns):
 
 
 @outline(exact=True, plain=True)
-def _solve_ring(work):
+def begin_ring(work, equations):
+    """Overwrite rows 2 and 3 of `work` with the two equations of chunk 0, one after the other."""
+    # Before chunk 0 is the last one of the ring.
+    columns = (_RING_LAST, _RING_FIRST, _LAST, _AFTER)
+    for i in range(2):
+        write_ring_row(work, 2 + i, equations[i * EQUATION_NUMBERS :], columns)
+
+
+@outline(exact=True, plain=True)
+def join_chunk(work, equations, pivots):
+    """Eliminate the unknowns between the chunks so far and the next one.
+
+    Args:
+        work: rows 2 and 3 are the equations that are left of the chunks so far, overwritten with
+            those that are left with the next one: of the ring's last and first unknown, and of the
+            next one's last and after.
+        equations: (at least 2 * EQUATION_NUMBERS,) those of the next one, one after the other.
+        pivots: (2 * RING_COLUMNS,) overwritten with the equations that the next one's before and
+            first follow from.
+    """
+    columns = (_BEFORE, _FIRST, _LAST, _AFTER)
+    # The last and after of the chunk before are the before and first of the next one.
+    for i in range(2):
+        for column in range(RING_COLUMNS):
+            work[i, column] = work[2 + i, column]
+        work[i, _BEFORE], work[i, _FIRST] = work[i, _LAST], work[i, _AFTER]
+        work[i, _LAST] = work[i, _AFTER] = 0.0
+        write_ring_row(work, 2 + i, equations[i * EQUATION_NUMBERS :], columns)
+    eliminate_ring_column(work, 0, _BEFORE)
+    eliminate_ring_column(work, 1, _FIRST)
+    # To assign a slice would compile numba's text of an error too, which takes as long again.
+    for i in range(2):
+        for column in range(RING_COLUMNS):
+            pivots[i * RING_COLUMNS + column] = work[i, column]
+
+
+@outline(exact=True, plain=True)
+def solve_ring(work):
     """Return the ring's last and first unknown from the two equations in rows 2 and 3 of `work`."""
     for i in (2, 3):  # last and after of the last chunk are the ring's last and first
         work[i, _RING_LAST] += work[i, _LAST]
@@ -431,46 +468,42 @@ def _solve_ring(work):
 
 
 @outline(exact=True, plain=True)
+def ends_before(pivots, around):
+    """Return the before and first of a chunk.
+
+    `pivots` are those of `join_chunk`, `around` the ring's last and first unknown, and the last and
+    after of the chunk.
+    """
+    ring_last, ring_first, last, after = around
+    one, two = pivots[:RING_COLUMNS], pivots[RING_COLUMNS:]
+    first = two[_RHS] - two[_RING_LAST] * ring_last - two[_RING_FIRST] * ring_first
+    first = first - two[_LAST] * last - two[_AFTER] * after
+    before = one[_RHS] - one[_RING_LAST] * ring_last - one[_RING_FIRST] * ring_first
+    before = before - one[_LAST] * last - one[_AFTER] * after
+    return before - one[_FIRST] * first, first
+
+
+@outline(exact=True, plain=True)
 def solve_chunk_ends(equations, pivots, ends):
     """Solve for the outer unknowns of every chunk of a system.
 
     Args:
         equations: (J, at least 2 * EQUATION_NUMBERS) the two equations that each chunk leaves, one
             after the other; further numbers are not looked at.
-        pivots: (J, 2, RING_COLUMNS) scratch of float64.
+        pivots: (J, 2 * RING_COLUMNS) scratch of float64.
         ends: (J, 4) overwritten with the unknowns before, first, last and after of each chunk.
     """
     num_chunks = len(equations)
     work = np.zeros((4, RING_COLUMNS))  # what is left of the chunks above, and chunk j
-    columns = (_RING_LAST, _RING_FIRST, _LAST, _AFTER)  # before chunk 0 is the last one of the ring
-    for i in range(2):
-        write_ring_row(work, 2 + i, equations[0, i * EQUATION_NUMBERS :], columns)
-    columns = (_BEFORE, _FIRST, _LAST, _AFTER)
+    begin_ring(work, equations[0])
     for j in range(1, num_chunks):
-        # The last and after of the chunk before are the before and first of chunk j.
-        for i in range(2):
-            for column in range(RING_COLUMNS):
-                work[i, column] = work[2 + i, column]
-            work[i, _BEFORE], work[i, _FIRST] = work[i, _LAST], work[i, _AFTER]
-            work[i, _LAST] = work[i, _AFTER] = 0.0
-            write_ring_row(work, 2 + i, equations[j, i * EQUATION_NUMBERS :], columns)
-        eliminate_ring_column(work, 0, _BEFORE)
-        eliminate_ring_column(work, 1, _FIRST)
-        # To assign a slice would compile numba's text of an error too, which takes as long again.
-        for i in range(2):
-            for column in range(RING_COLUMNS):
-                pivots[j, i, column] = work[i, column]
-    ring_last, ring_first = _solve_ring(work)
-    ends[0, END_BEFORE] = ends[num_chunks - 1, END_LAST] = ring_last
-    ends[0, END_FIRST] = ends[num_chunks - 1, END_AFTER] = ring_first
+        join_chunk(work, equations[j], pivots[j])
+    ring_last, ring_first = solve_ring(work)
     last, after = ring_last, ring_first
-    for j in range(num_chunks - 1, 0, -1):
-        # The pivots of chunk j say what its `before` and `first` are.
-        one, two = pivots[j, 0], pivots[j, 1]
-        first = two[_RHS] - two[_RING_LAST] * ring_last - two[_RING_FIRST] * ring_first
-        first = first - two[_LAST] * last - two[_AFTER] * after
-        before = one[_RHS] - one[_RING_LAST] * ring_last - one[_RING_FIRST] * ring_first
-        before = before - one[_LAST] * last - one[_AFTER] * after
-        last, after = before - one[_FIRST] * first, first
-        ends[j, END_BEFORE] = ends[j - 1, END_LAST] = last
-        ends[j, END_FIRST] = ends[j - 1, END_AFTER] = after
+    for j in range(num_chunks - 1, -1, -1):
+        before, first = ring_last, ring_first
+        if j > 0:
+            before, first = ends_before(pivots[j], (ring_last, ring_first, last, after))
+        ends[j, END_BEFORE], ends[j, END_FIRST] = before, first
+        ends[j, END_LAST], ends[j, END_AFTER] = last, after
+        last, after = before, first

@@ -46,9 +46,10 @@ def solve_tridiagonal(
     in memory, and columns, whose systems are, are computed where they lie. Other layouts are copied
     first, columns with `lengths` too, which takes about 1.5 times as long.
 
-    Systems on a CUDA device are solved there, each by one thread: few long ones take less time on
-    the host. Pivots take memory there, of 1,024 systems for each multiprocessor at most: three
-    numbers an unknown, two without pivoting. With `return_info` the call returns before the
+    Systems on a CUDA device are solved there, each by one thread, or in chunks where they are long
+    and few: of 512 unknowns or more, fewer than 128 for each multiprocessor. Pivots take memory
+    there: three numbers an unknown, two of whole systems without pivoting, and of these for 1,024
+    systems for each multiprocessor at most. With `return_info` the call returns before the
     statuses, which stay there, are known.
 
     One matrix for many right-hand sides is eliminated again for each of them: `factor_tridiagonal`

@@ -7,6 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from rlcpu.cuda.chunks import (
+    Grouping,
+    close_kernel,
+    expand_kernel,
+    join_kernel,
+    reduce_kernel,
+    spread_kernel,
+)
 from rlcpu.cuda.equations import DeviceSystems, PlainEquation, way_of
 from rlcpu.cuda.recurrences import (
     DeviceStrided,
@@ -28,6 +36,7 @@ from rlcpu.scan.recurrences.rules import (
     VTRACE,
     Step,
 )
+from rlcpu.scan.tridiagonal.plans import Cut
 
 RULES = {
     "discounted_returns": RETURNS,
@@ -64,9 +73,19 @@ def jobs() -> Iterator[tuple[Any, ...]]:
             for lie, rows in (("rows", True), ("columns", False)):
                 driver = solve_kernel(dtype, pivoting, way_of(rows, dtype))
                 yield f"{word}_{lie}_{name}", driver, *solve
+        numbers, cut = f"{name}[::1]", (Cut, "int64, int64")
+        for lie, rows in (("rows", True), ("columns", False))[: 1 + (dtype is np.float64)]:
+            way = way_of(rows, dtype)
+            yield f"reduce_{lie}_{name}", reduce_kernel(dtype, True, way), systems, cut, numbers
+            expand = systems, cut, f"int64, {numbers}, {numbers}", real, "int32[::1]"
+            yield f"expand_{lie}_{name}", expand_kernel(dtype, True, way), *expand
     # They compute in float64, whatever they read.
     for name, memory in (("single", "float32[::1]"), ("double", "float64[::1]")):
         real = strided(memory)
+        grouping = (Grouping, "int64, int64, int64"), "float64[::1]"
+        yield f"join_{name}", join_kernel(), memory, *grouping, "float64[::1]"
+        yield f"close_{name}", close_kernel(), memory, *grouping, memory
+        yield f"spread_{name}", spread_kernel(), "float64[::1]", *grouping, memory
         yield f"logcumsumexp_rows_{name}", sums_kernel(), *scan_types(real)
         yield f"logcumsumexp_lanes_{name}", sums_lane_kernel(), real, SIZES, "int64", real
 

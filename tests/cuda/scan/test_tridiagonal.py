@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rlcpu.cuda import maths
-from rlcpu.cuda.device import asarray, empty, to_host
+from rlcpu.cuda.chunks import GROUP, cut_of
+from rlcpu.cuda.device import SIMULATED, asarray, empty, to_host
 from rlcpu.kernels.compiler.compile import specialise
 from rlcpu.kernels.machine.vectors import inverse_power
 from rlcpu.scan import (
@@ -246,8 +247,73 @@ def test_one_system() -> None:
         solve_tridiagonal(0.0, 0.0, 0.0, rhs)
 
 
-def test_few_long_systems() -> None:
-    given = naive.make("random", (2, 300))
-    x, status = solve(given, -1)
+# ---------------------------------------------------------------- few long systems
+
+#: Systems and unknowns that are cut: groups of chunks of two levels, of one, one group alone.
+CUT = [(1, 150), (3, 61), (7, 40)] if SIMULATED else [(1, 2_000_000), (3, 40_000), (100, 600)]
+
+
+def test_few_long_systems_are_cut() -> None:
+    # Which systems are cut is not to be seen in results.
+    counts = [cut_of(*shape).chunks for shape in CUT]
+    assert counts[0] > GROUP**2 or not SIMULATED
+    assert counts[1] > GROUP or not SIMULATED
+    assert CUT[0][1] % cut_of(*CUT[0]).rows == 0  # the last chunk is whole there, and shorter here
+    assert CUT[1][1] % cut_of(*CUT[1]).rows > 1
+    for n in range(CUT[2][1], CUT[2][1] + 200):
+        cut = cut_of(1, n)
+        assert cut.chunks * cut.rows >= n > (cut.chunks - 1) * cut.rows + 1
+    assert cut_of(10**6, 10**3) is None
+    assert cut_of(1, 30) is None
+
+
+@pytest.mark.parametrize(("shape", "axis"), list(zip(CUT, [-1, 0, -1], strict=True)))
+@pytest.mark.parametrize("family", naive.FAMILIES)
+def test_backward_errors_of_long_systems(family: str, shape: Any, axis: int) -> None:
+    dtype = np.float32 if axis == 0 else np.float64
+    given = naive.make(family, shape, dtype)
+    x, status = solve(given, axis)
     assert not status.any()
-    assert naive.backward_error(*given, x).max() < 1e-13
+    # Millions of equations are as many chances of a chunk without a good pivot.
+    limit = 200 if SIMULATED or family == "dominant" else 2**17
+    assert naive.backward_error(*given, x).max() < limit * np.finfo(dtype).eps
+    if family == "dominant":
+        again, _ = solve(given, axis, method="thomas")
+        assert naive.backward_error(*given, again).max() < 10 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_statuses_of_long_systems(axis: int) -> None:
+    batch, n = CUT[2]
+    given = naive.make("dominant", (batch, n))
+    given[0][1, 15], given[1][1, 15], given[2][1, 15] = 0.0, 0.0, 0.0
+    given[3][2, 33] = np.inf
+    given[1][3, 0] = np.nan
+    x, status = solve(given, axis)
+    expected = np.zeros(batch)
+    expected[1:4] = Status.SINGULAR, Status.NOT_FINITE, Status.NOT_FINITE
+    assert status.tolist() == expected.tolist()
+    assert np.isfinite(x[status == Status.SOLVED]).all()
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_long_systems_in_place_and_of_three_axes(axis: int) -> None:
+    n = CUT[2][1] + 1
+    shape = [2, 3]
+    shape.insert(axis % 3, n)
+    given = [np.moveaxis(a, -1, axis).copy() for a in naive.make("random", (2, 3, n))]
+    on_device = list(map(asarray, given))
+    x = to_host(solve_tridiagonal(*on_device, axis=axis))
+    ordered = [np.moveaxis(a, axis, -1) for a in (*given, x)]
+    assert naive.backward_error(*ordered).max() < 1e-13
+    assert solve_tridiagonal(*on_device, axis=axis, out=on_device[3]) is on_device[3]
+    assert equal(to_host(on_device[3]), x)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_gradients_of_long_systems(axis: int) -> None:
+    rng, shape = np.random.default_rng(1), (CUT[1] if axis else CUT[1][::-1])
+    lower, upper, x, grad = rng.uniform(-1, 1, (4, *shape))
+    given = [lower, 2.5 + np.abs(lower) + np.abs(upper), upper, x, grad]
+    expected = tridiagonal_vjp(*given, axis=axis)
+    compare(tridiagonal_vjp(*map(asarray, given), axis=axis), expected)

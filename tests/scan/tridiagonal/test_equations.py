@@ -75,7 +75,7 @@ def test_chunks_of_any_length(n: int, length: int, periodic: bool, seed: int) ->
         for equation in equations[begin + 2 : end]:
             _, one, two = eliminate_pair_with_outer(one, two, equation, 1.0)
         rests[j] = one.before, one.first, *one.pending, two.before, two.first, *two.pending
-    solve_chunk_ends(rests, np.zeros((len(parts), 2, RING_COLUMNS)), ends)
+    solve_chunk_ends(rests, np.zeros((len(parts), 2 * RING_COLUMNS)), ends)
     x = np.concatenate([_expand(equations, part, ends, j) for j, part in enumerate(parts)])
     matrix = naive.dense(*systems[:3], periodic=True)
     np.testing.assert_allclose(x, naive.solve(matrix, systems[3]).astype(float), rtol=1e-10)
