@@ -75,6 +75,8 @@ def cpu_only(what: str, error: type[Exception] = NotImplementedError) -> Excepti
 def _is_on_device(array: Any) -> bool:
     if isinstance(array, type):
         return False
+    if type(array).__module__ == "cupy":  # whose arrays are nowhere else; to ask takes longer
+        return True
     device = getattr(array, "__dlpack_device__", None)
     if device is not None:
         return int(device()[0]) in _CUDA

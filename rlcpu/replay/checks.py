@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.backends import device_of
 from rlcpu.kernels.checks import check_count as check_count
 from rlcpu.kernels.compiler.compile import EXACT, kernel
 
@@ -74,11 +73,12 @@ def take_indices(backend: Any, indices: Any) -> Array:
         raise TypeError(f"indices: expected whole numbers, got {array.dtype}")
     if array.ndim > 1:
         raise ValueError(f"indices: expected shape (n,), got {array.shape}")
-    on_host = device_of(array) == "cpu"
+    on_host = type(array) is np.ndarray
     # Numbers of the device become negative, which its tree refuses.
     if on_host and array.dtype == np.uint64 and (beyond := array > np.iinfo(np.int64).max).any():
         raise IndexError(f"indices: {array[beyond].ravel()[0]} is out of range")
-    return array.astype(_INT64, copy=on_host).reshape(-1)
+    array = array.astype(_INT64, copy=on_host)
+    return array if array.ndim else array.reshape(1)
 
 
 def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
@@ -94,7 +94,7 @@ def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
             raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
         if array.shape not in ((), (count,)):
             raise ValueError(f"{name}: expected shape ({count},), got {array.shape}")
-        if device_of(array) != "cpu":
+        if type(array) is not np.ndarray:
             dtype = array.dtype if array.dtype == np.float32 else _FLOAT64
             if array.ndim:
                 return array.astype(dtype, copy=False)
