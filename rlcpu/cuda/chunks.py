@@ -109,13 +109,13 @@ def chunk_lane(sizes, cut, number, exists):
 
 
 @functools.cache
-def reduce_kernel(dtype: Any, pivoting: bool, way: Way) -> Any:
+def reduce_kernel(dtype: Any, way: Way) -> Any:
     """Make the driver (systems, cut, equations): a thread reduces a chunk to two equations.
 
     `equations` is overwritten with `LEFT` numbers for each chunk.
     """
     scale, start = device_rule(rules.scaled, dtype), device_rule(rules.start_chunk, dtype)
-    eliminate, swaps = device_rule(rules.eliminate_pair_with_outer, dtype), dtype(pivoting)
+    eliminate = device_rule(rules.eliminate_pair_with_outer, dtype)
     zero, one = dtype(0), dtype(1)
 
     def reduce_next(reading, state, raw, k):
@@ -124,7 +124,9 @@ def reduce_kernel(dtype: Any, pivoting: bool, way: Way) -> Any:
         if k == 1:
             new_two = state.two
         elif k > 1:
-            _, new_one, new_two = eliminate(state.one, state.two, equation, swaps)
+            _, new_one, new_two = eliminate(
+                state.one, state.two, equation, reading.systems.pivoting
+            )
         return ChunkDescent(new_one, new_two)
 
     descend, reader = make_descend(dtype, way, reduce_next), make_reader(way, dtype)
@@ -152,7 +154,7 @@ def reduce_kernel(dtype: Any, pivoting: bool, way: Way) -> Any:
 
 
 @functools.cache
-def expand_kernel(dtype: Any, pivoting: bool, way: Way) -> Any:
+def expand_kernel(dtype: Any, way: Way) -> Any:
     """Make the driver (systems, cut, first, ends, scratch, out, worst).
 
     A thread computes the unknowns of a chunk, from the chunk `first` on, whose outer ones are in
@@ -164,7 +166,7 @@ def expand_kernel(dtype: Any, pivoting: bool, way: Way) -> Any:
         device_rule(rules.eliminate_pair, dtype),
         device_rule(rules.insert_outer, dtype),
     )
-    substitute, swaps = device_rule(rules.substitute, dtype), dtype(pivoting)
+    substitute = device_rule(rules.substitute, dtype)
     zero, one = dtype(0), dtype(1)
 
     def eliminate_next(reading, state, raw, k):
@@ -175,7 +177,9 @@ def expand_kernel(dtype: Any, pivoting: bool, way: Way) -> Any:
         if k == 1:
             new_two = state.two
         elif k > 1:
-            _, pivot, new_one, new_two = eliminate(state.one, state.two, equation, swaps)
+            _, pivot, new_one, new_two = eliminate(
+                state.one, state.two, equation, reading.systems.pivoting
+            )
             write_pivot(reading, k, pivot, True)
         is_finite = state.is_finite and are_finite(raw)
         return InnerDescent(new_one, new_two, state.before, state.first, is_finite)
@@ -351,23 +355,21 @@ def _solve_between(equations: Any, cut: Cut, count: int, inner: int) -> Any:
     return ends
 
 
-def solve_cut(
-    systems: DeviceSystems, cut: Cut, way: Way, pivoting: bool, out: DeviceStrided
-) -> Any:
+def solve_cut(systems: DeviceSystems, cut: Cut, way: Way, out: DeviceStrided) -> Any:
     """Overwrite `out` with the solutions, and return the statuses of all systems, int32."""
     sizes, dtype = systems.sizes, out.memory.dtype.type
     count = sizes.outer * sizes.inner
     lanes = count * cut.chunks
     equations, worst = empty(lanes * LEFT, dtype), zeros(count, np.int32)
     blocks = -(-lanes // way.block)
-    driver = reduce_kernel(dtype, pivoting, way)
+    driver = reduce_kernel(dtype, way)
     launch(driver, lanes, systems, cut, equations, block=way.block, grid=blocks)
     ends = _solve_between(equations, cut, count, sizes.inner)
     # Scratch is for as many chunks as there are at once: only the longest systems have more.
     parts = -(-blocks // (2 * CHUNKS * multiprocessors() // way.block))
     blocks = -(-blocks // parts)
     scratch = empty(pivot_numbers(True) * cut.rows * blocks * way.block, dtype)
-    driver = expand_kernel(dtype, pivoting, way)
+    driver = expand_kernel(dtype, way)
     for first in range(0, lanes, blocks * way.block):
         arguments = systems, cut, first, ends, scratch, out, worst
         launch(driver, lanes, *arguments, block=way.block, grid=blocks)

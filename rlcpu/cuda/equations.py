@@ -48,6 +48,7 @@ class DeviceSystems(NamedTuple):
 
     arrays: PlainEquation
     sizes: LaneSizes
+    pivoting: Any  # of their dtype, 1 to exchange equations, 0 not to
 
 
 class SystemLane(NamedTuple):

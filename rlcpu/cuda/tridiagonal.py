@@ -62,11 +62,10 @@ class Known(NamedTuple):
 def make_elimination(dtype: Any, pivoting: bool) -> Any:
     """Make `use` of `make_descend`, which writes pivots; that of x[-1], above the system, is 0."""
     scale, choose_pivot = device_rule(scaled, dtype), device_rule(eliminate, dtype)
-    swaps = dtype(pivoting)
 
     def eliminate_next(reading, state, raw, k):
         is_finite = state.is_finite and are_finite(raw)
-        pivot, pending = choose_pivot(state.pending, scale(*raw), swaps)
+        pivot, pending = choose_pivot(state.pending, scale(*raw), reading.systems.pivoting)
         write_pivot(reading, k, pivot, pivoting)
         return Descent(pending, is_finite)
 
@@ -162,10 +161,13 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
     result, sizes = layout.strided(out), layout.sizes
     inputs = PlainEquation(*map(layout.strided, (lower, diagonal, upper, rhs)))
     in_rows = sizes.inner == 1 and result.step_stride <= result.outer_stride
-    way, systems = way_of(in_rows, dtype, mode.transposed), DeviceSystems(inputs, sizes)
+    way, systems = (
+        way_of(in_rows, dtype, mode.transposed),
+        DeviceSystems(inputs, sizes, dtype(mode.pivoting)),
+    )
     cut = cut_of(status.size, sizes.num_steps) if lengths is None else None
     if cut is not None:
-        worst = solve_cut(systems, cut, way, bool(mode.pivoting), result)
+        worst = solve_cut(systems, cut, way, result)
         layout.finish(out, result)
         return worst.astype(np.int8).reshape(status.shape)
     driver = solve_kernel(dtype, bool(mode.pivoting), way)
