@@ -54,20 +54,15 @@ class Kernel:
 
     Attributes:
         function: the driver, plain Python.
-        exact, max_registers, block: see `kernel`.
+        exact, max_registers: see `kernel`.
         dispatcher: the simulator's kernel; None elsewhere.
         loaded: what `launch` has loaded of it, by the device and the kinds of the arguments.
     """
 
     def __init__(
-        self,
-        function: types.FunctionType,
-        exact: bool,
-        max_registers: int | None,
-        block: int | None,
+        self, function: types.FunctionType, exact: bool, max_registers: int | None
     ) -> None:
-        self.function, self.exact = function, exact
-        self.max_registers, self.block = max_registers, block
+        self.function, self.exact, self.max_registers = function, exact, max_registers
         self.dispatcher: Any = cuda.jit(_rebuild(function)) if SIMULATED else None
         self.loaded: dict[tuple[Any, ...], Any] = {}
 
@@ -95,15 +90,15 @@ class Kernel:
         if folder is None:
             return None
         source = fingerprint((self.function, *map(_described, kinds)))
-        key = source, self.block, self.link_options(capability), _compiler_version()
+        key = source, self.link_options(capability), _compiler_version()
         digest = hashlib.sha256(repr(key).encode()).hexdigest()
         return folder / f"{self.function.__name__}-{digest[:32]}.cubin"
 
     def compile(self, kinds: tuple[Any, ...], capability: tuple[int, int]) -> bytes:
         """Return NVIDIA's intermediate code, which `link` takes; needs no device."""
         form = {"device": False, "abi": "numba", "output": "ltoir", "debug": False, "opt": True}
-        options = {"fastmath": not self.exact, "launch_bounds": self.block}
-        code, _ = cuda.compile(_rebuild(self.function), kinds, cc=capability, **form, **options)
+        function, fast = _rebuild(self.function), not self.exact
+        code, _ = cuda.compile(function, kinds, cc=capability, fastmath=fast, **form)
         return bytes(code)
 
     def link_options(self, capability: tuple[int, int]) -> list[str]:
@@ -151,7 +146,6 @@ def kernel(
     *,
     exact: bool = False,
     max_registers: int | None = None,
-    block: int | None = None,
 ) -> Any:
     """Return a decorator that makes a `Kernel` of a driver, whose closure is rebuilt.
 
@@ -164,12 +158,10 @@ def kernel(
             multiplications are fused with additions, divisions and roots are within 2 ulp, and
             subnormals are 0; NaN and infinity keep their meaning.
         max_registers: limit per thread, where occupancy is worth more than registers.
-        block: threads of a block at most, if the assembler is to know: near the limit of registers
-            it then plans better, and more threads cannot be launched.
     """
     if function is None:
-        return functools.partial(kernel, exact=exact, max_registers=max_registers, block=block)
-    return Kernel(function, exact, max_registers, block)  # type: ignore[arg-type]
+        return functools.partial(kernel, exact=exact, max_registers=max_registers)
+    return Kernel(function, exact, max_registers)  # type: ignore[arg-type]
 
 
 def _described(kind: Any) -> Any:

@@ -105,9 +105,7 @@ def rollout_kernel(
     num_weights, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
     aligns, crowded = not SIMULATED, network is not None  # the simulator cannot align
 
-    limits: dict[str, Any] = {"max_registers": REGISTERS, "block": BLOCK} if network else {}
-
-    @kernel(exact=dtype is np.float64, **limits)
+    @kernel(exact=dtype is np.float64, max_registers=REGISTERS if network else None)
     def rollout(inputs, settings, out):
         """Take K steps of environment i, in thread i."""
         states, words, numbers, bounds, weights = inputs

@@ -83,8 +83,8 @@ times = specialise(times, np.float64)
 @kernel
 def fast(x):
     x[cuda.grid(1)] += times(x[0])
-exact = Kernel(fast.function, True, None, None)
-narrow = Kernel(fast.function, False, 16, 32)
+exact = Kernel(fast.function, exact=True, max_registers=None)
+narrow = Kernel(fast.function, exact=False, max_registers=16)
 kinds = ptx.types_of(("float64[::1]",))
 codes = [each.machine_code(kinds, ptx.ARCHITECTURE) for each in (fast, exact, narrow)]
 digests = [hashlib.sha256(code).hexdigest() for code in codes]
