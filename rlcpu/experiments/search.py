@@ -143,7 +143,8 @@ def tune(
         raise type(error)(str(error).removeprefix(f"variants[{DEFAULT!r}]: ")) from error
     chosen = facts.variant
     kind = references.resolve(chosen.algo) if ":" in chosen.algo else algorithm(chosen.algo)
-    dimensions = make_space(kind, kind.Config.names(), chosen.settings, space)
+    replay = chosen.config.get("replay")
+    dimensions = make_space(kind, kind.Config.names(), chosen.settings, space, replay)
     at_ends = _check_ends(plan, dimensions, chosen)
     if workers is not None:
         workers = check_count("workers", workers)

@@ -31,6 +31,8 @@ _REPLAY = {
     "tau": (1e-3, 0.1, "log"),
     "n_step": (1, 5),
 }
+#: Ways to replay that have `n_step=1` only.
+_OF_ONE_STEP = ("return", "hindsight")
 _NOISE = {"exploration_noise": (0.03, 0.5, "log")}
 #: By the algorithm's name. The cost of a trial stays within a few times that of the defaults: sizes
 #: of networks and numbers of environments are for users to add.
@@ -106,7 +108,9 @@ class Dimension(NamedTuple):
 Space = dict[str, Dimension]
 
 
-def make_space(kind: Any, names: Iterable[str], fixed: Iterable[str], changes: Any) -> Space:
+def make_space(
+    kind: Any, names: Iterable[str], fixed: Iterable[str], changes: Any, replay: str | None = None
+) -> Space:
     """Return the space of an algorithm, as users have changed it.
 
     Args:
@@ -115,6 +119,7 @@ def make_space(kind: Any, names: Iterable[str], fixed: Iterable[str], changes: A
         fixed: names of settings that have the same value in all trials.
         changes: by the name of a setting (low, high), (low, high, scale), a list of choices, or
             None to leave it out; None changes nothing.
+        replay: the setting of this name, if the agent has one.
 
     Raises:
         TypeError, ValueError: one of the changes is none of these, or nothing is left.
@@ -129,7 +134,8 @@ def make_space(kind: Any, names: Iterable[str], fixed: Iterable[str], changes: A
             raise ValueError(f"space[{name!r}]: it is fixed by settings={{{name!r}: ...}}, too")
     ours = (each.__name__.lower() for each in kind.__mro__)
     usual = next((SPACES[name] for name in ours if name in SPACES), {})
-    wanted = {name: each for name, each in usual.items() if name in names and name not in fixed}
+    left_out = fixed | ({"n_step"} if replay in _OF_ONE_STEP else set())
+    wanted = {name: each for name, each in usual.items() if name in names and name not in left_out}
     chosen = {name: each for name, each in (wanted | changes).items() if each is not None}
     if not chosen:
         raise ValueError("space: nothing is left to search, expected one setting at least")

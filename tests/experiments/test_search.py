@@ -373,6 +373,15 @@ def test_an_environment_that_ends_in_no_episode_is_refused(
             },
             r"^space: trial \d is .*, which the agent refuses: capacity=",
         ),
+        (  # with hindsight the usual space has no n_step, of which there is one only
+            {
+                "env": "BitFlip-v0",
+                "algo": "dqn",
+                "settings": {"hidden": (8,)},
+                "space": {"capacity": (130, 1000), "batch_size": (32, 800)},
+            },
+            r"^space: trial \d is .*, which the agent refuses: capacity=",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_before_anything_is_written(

@@ -48,6 +48,17 @@ def test_users_change_the_space_of_an_algorithm() -> None:
     }
 
 
+@pytest.mark.parametrize("replay", ["uniform", "prioritized", "return", "hindsight"])
+def test_steps_of_returns_are_searched_where_there_may_be_several(replay: str) -> None:
+    kind = algorithm("dqn")
+    names, has_one = kind.Config.names(), replay in ("return", "hindsight")
+    assert make_space(kind, names, (), None, replay).keys() == (
+        SPACES["dqn"].keys() - ({"n_step"} if has_one else set())
+    )
+    # Whoever names it is told by the agent.
+    assert "n_step" in make_space(kind, names, (), {"n_step": (1, 3)}, replay)
+
+
 def test_an_algorithm_of_a_user_is_searched_as_the_one_it_is_made_of() -> None:
     own = type("Own", (PPO,), {})
     assert make_space(own, own.Config.names(), (), None) == space_of(None)
