@@ -103,7 +103,8 @@ def step_camera(state, action, params, rng):
 
 
 def observe_camera(state, params, out):
-    out.picture[0, state.row, state.column] = 255
+    for column in range(4):  # as a float32 a signalling NaN, which NumPy warns of
+        out.picture[0, state.row, column] = (1, 1, 128, 255)[column]
     out.picture[1] = state.trail
     out.depth[:] = 0.25
     out.depth[state.row] = state.last

@@ -291,7 +291,8 @@ def _run_batch(dynamics: Dynamics, seeds: list[int], actions: Array) -> Array:
     They take `actions`, (steps, N, ...), or others where these are not allowed.
     """
     env = VectorEnv(dynamics, len(seeds), num_threads=1)
-    results = [_start(env.engine, seeds).T]
+    rows = np.ascontiguousarray(_start(env.engine, seeds).T)
+    results = [rows.view(np.uint8)]  # parts of a `Dict` are no float32, whatever the rows' dtype
     for chosen in actions:
         if dynamics.action_mask:
             chosen = _allow(chosen, env.action_masks(), dynamics.choices)
