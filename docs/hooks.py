@@ -74,10 +74,10 @@ def references(path: str) -> tuple[tuple[str, str, str], ...]:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for every environment and for every notebook, with their pictures."""
     add = functools.partial(add_file, files, config)
-    runs, rows = made.study()
+    runs, rows, missing = made.study()
     for entry in parts.entries():
         name, groups = made.slug(entry.id), runs.get(entry.id, {})
-        text = made.page(entry, groups, rows.get(entry.id, []))
+        text = made.page(entry, groups, rows.get(entry.id, []), missing.get(entry.id, ()))
         add(f"catalogue/{name}.md", text, made.source_of(entry))
         drawn = made.curves(groups, entry.reward_threshold) if groups else {}
         for theme, picture in drawn.items():
@@ -143,7 +143,7 @@ def report_page() -> str:
     from asv_benches.peers import readme, report
 
     tables = readme.newest(names=[*readme.TABLES, "paper"])
-    return report.page(tables, "all machines", study.chapter())
+    return report.page(tables, "all machines", study.chapter(), home="index.html")
 
 
 def render(cell: Any, folder: str, pictures: dict[str, bytes]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import inspect
 import io
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,20 @@ def has_film(entry: Entry) -> bool:
     return (ROOT / "docs" / FILMS / f"{slug(entry.id)}.gif").exists()
 
 
-def page(entry: Entry, runs: Mapping[str, list[Any]], rows: list[tuple[str, ...]]) -> str:
-    """The page of one environment; runs and rows of a table are those of the study, if any."""
+def page(
+    entry: Entry,
+    runs: Mapping[str, list[Any]],
+    rows: list[tuple[str, ...]],
+    missing: Sequence[str] = (),
+) -> str:
+    """The page of one environment.
+
+    Args:
+        entry: the environment.
+        runs: those of the study, by algorithm.
+        rows: of the table of what agents reach.
+        missing: names of algorithms that the study wants, and has no run of.
+    """
     parts = [f"# {entry.id}", f"**{entry.title}**"]
     if has_film(entry):
         parts.append(f"![An episode of {entry.id}](../{FILMS}/{slug(entry.id)}.gif){{ .film }}")
@@ -99,8 +111,10 @@ def page(entry: Entry, runs: Mapping[str, list[Any]], rows: list[tuple[str, ...]
             ),
         ]
     if entry.state:
-        names = [(f"`env.state.{name}`", cell(text)) for name, _, text in entry.state]
-        parts += ["## State", table(("field", "what it is"), names)]
+        names = [(f"`env.state.{name}`", cell(text)) for name, _, text in entry.state if text]
+        others = ", ".join(f"`{name}`" for name, _, text in entry.state if not text)
+        parts += ["## State", table(("field", "what it is"), names) if names else ""]
+        parts += [f"Fields whose names say what they are: {others}."] if others else []
     if runs:
         parts += [
             "## What agents reach",
@@ -110,6 +124,7 @@ def page(entry: Entry, runs: Mapping[str, list[Any]], rows: list[tuple[str, ...]
             "lowest to the highest seed. Below are mean returns of 100 greedy episodes at the end, "
             "with the standard error over seeds.",
             table(("agent", "return", "seeds", "steps", "seconds of one CPU"), rows),
+            f"Not run here: {', '.join(missing)}." if missing else "",
         ]
     parts += ["## Settings of `rlcpu train`", *settings(entry)]
     return "\n\n".join(part for part in parts if part)
@@ -189,8 +204,10 @@ def curves(runs: Mapping[str, list[Any]], threshold: float | None) -> dict[str, 
     return {theme: drawn.replace(ink, other).encode() for theme, other in THEMES.items()}
 
 
-def study() -> tuple[dict[str, dict[str, list[Any]]], dict[str, list[tuple[str, ...]]]]:
-    """Runs of the study by environment and algorithm, and the rows of each environment's table."""
+def study() -> tuple[
+    dict[str, dict[str, list[Any]]], dict[str, list[tuple[str, ...]]], dict[str, list[str]]
+]:
+    """Runs of the study by environment and algorithm; by environment rows of a table, and gaps."""
     from asv_benches import study
 
     groups: dict[str, dict[str, list[Any]]] = {}
@@ -210,10 +227,10 @@ def study() -> tuple[dict[str, dict[str, list[Any]]], dict[str, list[tuple[str, 
             f"{line.seconds:.3g}",
         )
         rows.setdefault(line.env, []).append(cells)
+    missing: dict[str, list[str]] = {}
     for env_id, algorithm in study.missing(loaded):
-        number = study.wanted(env_id)
-        rows.setdefault(env_id, []).append((algorithm.upper(), "not run", f"0 of {number}", "", ""))
-    return groups, rows
+        missing.setdefault(env_id, []).append(algorithm.upper())
+    return groups, rows, missing
 
 
 # ---------------------------------------------------------------- algorithms

@@ -25,6 +25,7 @@ import numpy as np
 from IPython.display import SVG
 
 import rlcpu
+from rlcpu.kernels.machine.threads import show_config
 
 try:
     import torch
@@ -34,6 +35,8 @@ except ImportError:
 
 plt.rcParams.update({"figure.figsize": (7, 3.6), "axes.grid": True, "grid.alpha": 0.3})
 plt.rcParams["figure.constrained_layout.use"] = True
+settings = show_config()
+print({k: settings[k] for k in ("cpu", "vector width", "threads", "numba", "numpy")})
 
 
 def seconds(call, budget=0.1):

@@ -24,7 +24,10 @@ from pathlib import Path
 import numpy as np
 
 import rlcpu
+from rlcpu.kernels.machine.threads import show_config
 
+settings = show_config()
+print({k: settings[k] for k in ("cpu", "vector width", "threads", "numba", "gymnasium")})
 folder = Path(tempfile.mkdtemp())  # of one's own choice: runs that are there are not made again
 
 # %% [markdown]

@@ -560,7 +560,6 @@ def test_a_page_has_every_table_and_what_is_missing(calls, tmp_path, monkeypatch
     text = (tmp_path / "m.html").read_text()
     assert "A &amp; B" in text
     assert "table a: 2 rows" in text
-    assert "Our own targets: 2 of 2 are met" in text
     assert "<td>job absent</td><td>peer</td><td>not installed: a &lt;note&gt;</td>" in text
 
 

@@ -30,6 +30,9 @@ PICTURES = {
     "05_internals": 2,
     "06_mujoco": 3,
     "07_seeds": 2,
+    "08_parts": 2,
+    "09_memory": 2,
+    "10_history": 1,
 }
 #: What a test runs in the place of sizes and times of which it looks at no figure.
 SMALLER = [
@@ -41,7 +44,7 @@ SMALLER = [
     ("1_000_000", "20_000"),
     ("125_000|50_000", "2_000"),
     (r"shape = \(100_000", "shape = (1000"),
-    (r"learn\([34]00_000", "learn(20_000"),
+    (r"learn\([134]00_000", "learn(20_000"),
     (r"num_envs=2\*\*16", "num_envs=2**9"),
     (r"seeds=10,", "seeds=2,"),
 ]

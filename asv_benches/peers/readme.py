@@ -22,8 +22,8 @@ README, PICTURES = ROOT / "README.md", ROOT / "docs"
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 # Tables of figures that go together.
 GROUPS = {
-    "Simulate, collect, train": ("simulate", "collect", "train", "agents"),
-    "Games and MuJoCo": ("games", "mujoco"),
+    "Simulate, collect, train": ("simulate", "collect", "train", "agents", "networks"),
+    "Games, grids and MuJoCo": ("games", "arrays", "mujoco"),
     "Store and sample": ("replay",),
     "Scan": ("scan",),
     "Past one process": ("distributed",),

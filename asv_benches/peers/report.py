@@ -13,7 +13,7 @@ from typing import Any
 
 from asv_benches import study
 from asv_benches.peers import paper, pictures, readme
-from asv_benches.peers.rows import cells, closest, format_figure, format_ratio, format_target
+from asv_benches.peers.rows import cells, closest, format_figure, format_ratio
 from asv_benches.peers.suite import TABLES
 
 Tables = Mapping[str, Mapping[str, Any]]  # name of a table: its JSON
@@ -21,6 +21,8 @@ Curves = dict[str, dict[float, float]]
 
 FOLDER = Path(__file__).parent
 LIMIT = "limit: 4 reads, 1 write"
+#: What stands in the place of a figure; other words are figures, such as "-611 +- 286".
+NOT_MEASURED = ("not installed", "failed", "crashed", "timed out")
 
 
 def write(path: Path, results: Path, name: str) -> None:
@@ -38,8 +40,8 @@ def write(path: Path, results: Path, name: str) -> None:
     path.write_text(page(tables, name, study.chapter()))
 
 
-def page(tables: Tables, name: str, agents: Mapping[str, Any]) -> str:
-    """The whole document; `agents` is `study.chapter`'s."""
+def page(tables: Tables, name: str, agents: Mapping[str, Any], home: str = "") -> str:
+    """The whole document; `agents` is `study.chapter`'s, `home` where its title leads."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -51,28 +53,19 @@ def page(tables: Tables, name: str, agents: Mapping[str, Any]) -> str:
     environment.filters |= {"figure": format_figure, "ratio": format_ratio}
     rows = [row for each in tables.values() for row in closest(each["rows"])]
     chosen = readme.chosen(tables)
-    targets = [
-        (*cells(r)[:3], format_target(r["target"], r["kind"]), "yes" if r["met"] else "no")
-        for r in rows
-        if r["met"] is not None
-    ]
     return environment.get_template("report.html.jinja").render(
         name=name,
         tables=tables,
         chosen=[cells(row) for row in chosen],
-        charts=[
-            pictures.url(svg)
-            for each in readme.CHARTS
-            if (svg := readme.draw(each, tables, dark=False))
-        ],
+        charts=[pictures.url(svg) for each in readme.CHARTS if (svg := readme.draw(each, tables))],
         faster=[r["ratio"] > 1 for r in rows if r["kind"] == "speed-up" and r["ratio"]],
         units=readme.UNITS,
         chapters=[chapter(each, tables) for each in readme.CONTENT["chapter"]],
         printed=readme.CONTENT["printed"],
         gaps=gaps(tables),
         where=readme.measured_on(tables),
-        targets=targets,
         agents=agents,
+        home=home,
     )
 
 
@@ -89,7 +82,7 @@ def gaps(tables: Tables) -> list[tuple[str, str, str]]:
     found = [(f"table {what}", "", "not measured yet") for what in TABLES if what not in tables]
     for table in tables.values():
         for each in table["rows"]:
-            if isinstance(each["peer"], str) and each["peer"] != "-":
+            if each["peer"] in NOT_MEASURED:
                 why = f"{each['peer']}: {each['note']}" if each["note"] else each["peer"]
                 found.append((each["what"], each["against"], why))
             missing = each["details"].get("missing", {})

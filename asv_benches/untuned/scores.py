@@ -104,7 +104,7 @@ def markdown(scores: list[Score]) -> str:
 
     def cell(name: str, agent: str) -> str:
         score = by_pair.get((name, agent))
-        return "" if score is None else f"{score.mean:.2f}"
+        return "-" if score is None else f"{score.mean:.2f}"
 
     def best(name: str) -> float:
         return max(score.mean for score in scores if score.env == name)
@@ -126,9 +126,9 @@ def markdown(scores: list[Score]) -> str:
             chosen = [each for each in scores if each.agent == agent and each.env in half]
             low, high = interval(chosen) if chosen else (math.nan, math.nan)
             mean = np.mean([each.mean for each in chosen]) if chosen else math.nan
-            cells.append(f"{mean:.2f} ({low:.2f} to {high:.2f})" if chosen else "")
-        of_best = f"{np.mean([best(name) for name in half]):.2f}" if half else ""
+            cells.append(f"{mean:.2f} ({low:.2f} to {high:.2f})" if chosen else "-")
+        of_best = f"{np.mean([best(name) for name in half]):.2f}" if half else "-"
         rows.append([f"**{title}**", *cells, of_best])
     seconds = [np.mean([each.seconds for each in scores if each.agent == x]) for x in agents]
-    rows.append(["CPU seconds of a run", *(f"{each:.1f}" for each in seconds), ""])
+    rows.append(["CPU seconds of a run", *(f"{each:.1f}" for each in seconds), "-"])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
