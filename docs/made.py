@@ -22,6 +22,8 @@ from rlcpu.envs import find  # noqa: E402
 from rlcpu.train import bc, critics, dqn, ppo, pqn, qrdqn, sac, td3, tqc  # noqa: E402
 
 FILMS = "pictures"
+#: A table of a docstring: a rule, its head, the rule, its rows, the rule.
+RULED = re.compile(r"^(=+(?: =+)+)\n(.*)\n\1\n((?:.*\n)+?)\1$", re.MULTILINE)
 #: Text and background of pictures, on light and on dark pages.
 THEMES = {"light": "#1f2328", "dark": "#d5d9e0"}
 
@@ -131,8 +133,16 @@ def page(
 
 
 def paragraphs(text: str) -> str:
-    """A docstring as Markdown: indented lines stay as they are."""
+    """A docstring as Markdown: indented lines stay as they are, and tables become tables."""
+    text = RULED.sub(lambda found: ruled_table(*found.groups()), text)
     return text.replace("    ", "\n    ", 1) if re.search(r"^    ", text, re.MULTILINE) else text
+
+
+def ruled_table(rule: str, head: str, body: str) -> str:
+    """A table in Markdown of one whose columns are as wide as the parts of a rule."""
+    columns = [slice(*part.span()) for part in re.finditer("=+", rule)]
+    heads, *rows = ([line[k].strip() for k in columns] for line in (head, *body.splitlines()))
+    return table(tuple(heads), [tuple(cell(each) for each in row) for row in rows])
 
 
 def usage(entry: Entry) -> str:

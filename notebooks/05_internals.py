@@ -24,8 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import types
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numba
@@ -42,7 +42,7 @@ settings = show_config()
 print({k: settings[k] for k in ("cpu", "vector width", "threads", "numba")})
 
 
-def seconds(call, budget=0.2):
+def seconds(call, budget=0.9):
     """The shortest of the calls that fit into `budget` seconds, after one that may compile."""
     call()
     best, end = np.inf, time.perf_counter() + budget
@@ -250,16 +250,16 @@ with tempfile.TemporaryDirectory() as folder:
 # ## CUDA
 #
 # The same specialised functions become device functions: one thread steps one environment.
-# Compiling takes NVIDIA's compiler and no GPU. In the code for an H100 the arithmetic is counted
-# by width again: float32 alone.
+# Compiling takes NVIDIA's compiler and no GPU, and what it made is kept on disk like the CPU's. In
+# the code for an H100 the arithmetic is counted by width again, float32 alone, and its linker says
+# how many registers a thread takes.
 
 
 # %%
 def compile_for_cuda():
-    """Counts of float32 and float64 instructions in the PTX of a kernel around `step32`."""
-    from numba.cuda import dispatcher
+    """Counts of float32 and float64 instructions of a kernel around `step32`, and registers."""
+    from numba.cuda import dispatcher, types
 
-    from rlcpu.cuda.compile import arithmetic
     from rlcpu.cuda.compile import kernel as cuda_kernel
     from rlcpu.cuda.device import cuda
 
@@ -271,16 +271,17 @@ def compile_for_cuda():
             rows[0, i], rows[1, i], rows[2, i], rows[3, i] = state
 
     # Device functions ask for the GPU that they are compiled for; where there is none, we name one.
-    h100 = types.SimpleNamespace(compute_capability=(9, 0))
+    h100 = SimpleNamespace(compute_capability=(9, 0))
     asked, dispatcher.get_current_device = dispatcher.get_current_device, lambda: h100
     try:
-        signature = (numba.types.float32[:, ::1], numba.types.int32[::1])
-        with arithmetic(exact=False):
-            function = on_device.dispatcher.py_func
-            ptx, _ = cuda.compile_ptx(function, signature, cc=(9, 0), fastmath=True)
+        kinds = (types.float32[:, ::1], types.int32[::1])
+        code = on_device.compile(kinds, h100.compute_capability)
     finally:
         dispatcher.get_current_device = asked
-    return {width: len(re.findall(rf"\.{width}\b", ptx)) for width in ("f32", "f64")}
+    ptx, _ = on_device.link(code, h100.compute_capability, "-ptx")
+    _, log = on_device.link(code, h100.compute_capability, "-verbose")
+    counts = {width: len(re.findall(rf"\.{width}\b", ptx.decode())) for width in ("f32", "f64")}
+    return {**counts, "registers": int(re.search(r"(\d+) registers", log)[1])}
 
 
 try:
@@ -290,6 +291,10 @@ except Exception as error:
     print('NVIDIA\'s compiler comes with pip install ".[cuda]".')
 
 # %% [markdown]
+# A launch waits for nothing. What only the kernel can see, such as a bad action in an array on the
+# GPU, it writes to a word in the host's memory, nothing wrong is written elsewhere, and the next
+# call raises it, or `rlcpu.cuda.synchronize()`.
+#
 # ## The roofline
 #
 # A kernel can be no faster than the machine computes, and no faster than its memory moves what it
@@ -328,7 +333,7 @@ print(f"{per_step} operations in a step of CartPole, without sine and cosine")
 cores = int(settings["threads"].split()[0])
 square = np.ones((2048, 2048), np.float32)
 product = np.empty_like(square)
-peak = 2 * 2048**3 / seconds(lambda: np.matmul(square, square, out=product), 0.5) / 1e9
+peak = 2 * 2048**3 / seconds(lambda: np.matmul(square, square, out=product)) / 1e9
 
 
 def copy_rate(moved):
@@ -352,13 +357,14 @@ print(f"{peak:.0f} Gflop/s;", *(f"{name} {rate:.0f} GB/s;" for name, rate in lin
 points = {}
 
 
-def add_point(name, operations, moved, call, budget=0.4):
+def add_point(name, operations, moved, call):
     """Measure one kernel, of so many operations and bytes a call, and its roof."""
-    intensity, rate = operations / moved, operations / seconds(call, budget) / 1e9
-    points[name] = intensity, rate, min(peak, intensity * copy_rate(moved) / 1e9)
+    before, rate, after = copy_rate(moved), operations / seconds(call) / 1e9, copy_rate(moved)
+    intensity = operations / moved
+    points[name] = intensity, rate, min(peak, intensity * max(before, after) / 1e9)
 
 
-num_envs = 2**18
+num_envs = 2**16
 many = rlcpu.make_vec("CartPole-v1", num_envs)
 many.reset(seed=0)
 chosen = many.action_space.sample()
@@ -383,7 +389,7 @@ add_point(
     lambda: rlcpu.collect(env, policy, 128, out=rollout),
 )  # fmt: skip
 
-shape = (128, 16_384)
+shape = (128, 4096)
 rewards, values = np.ones((2, *shape), np.float32)
 never, last = np.zeros(shape, bool), np.zeros(shape[1], np.float32)
 estimates = rlcpu.scan.gae(rewards, values, never, never, last, gamma=0.99, lambda_=0.95)
@@ -412,8 +418,7 @@ for name, (_, rate, roof) in points.items():
     print(f"{name:9s} {rate:7.1f} Gflop/s, {100 * rate / roof:4.0f} % of its roof")
 
 # %% [markdown]
-# The upright lines lead from each kernel to its roof, which lies between the two slopes where its
-# arrays fit into the last cache in part. `env.step` and `gae` are near it: they wait for the cache
-# or for memory. Many steps in one call move `simulate` far to the right, where random numbers and
+# The upright lines lead from each kernel to its roof. The arrays of `env.step` and `gae` fit into
+# the last cache here, and most of their time is that of moving them. Many steps in one call move `simulate` far to the right, where random numbers and
 # the choice between going on and starting anew take the place of arithmetic. `collect` is a product
 # of matrices with an environment around it.

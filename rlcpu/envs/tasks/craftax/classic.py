@@ -2,11 +2,10 @@
 
 Each of 22 achievements gives 1 when it is first reached, each point of health 0.1, or costs it.
 An episode ends in lava or without health, and is cut after 10,000 steps.
-Source: see `rlcpu.envs.tasks.craftax`.
-
-In all modules of this folder `s` is the `World`, which functions change in place, and `rng` has the
-random numbers of a step (or of a reset), asked for by their numbers: `rng.uniform(3)` is the same
-at every call of one step, so that each use has a number of its own.
+Source: Matthews et al. (2024), "Craftax: A lightning-fast benchmark for open-ended reinforcement
+learning", ICML, whose package calls this game Craftax-Classic: its rules are those of Crafter
+(Hafner 2022). All of them are here. The larger game of that paper, Craftax itself with its nine
+floors, is not, and neither are observations in pixels.
 """
 
 from typing import Any
