@@ -419,6 +419,7 @@ for name, (_, rate, roof) in points.items():
 
 # %% [markdown]
 # The upright lines lead from each kernel to its roof. The arrays of `env.step` and `gae` fit into
-# the last cache here, and most of their time is that of moving them. Many steps in one call move `simulate` far to the right, where random numbers and
-# the choice between going on and starting anew take the place of arithmetic. `collect` is a product
-# of matrices with an environment around it.
+# the last cache here, and most of their time is that of moving them. Many steps in one call move
+# `simulate` far to the right, where random numbers and the choice between going on and starting
+# anew take the place of arithmetic. `collect` is a product of matrices with an environment around
+# it.

@@ -128,6 +128,9 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
         tmp_path / "catalogue" / "taxi-v4" / "index.html"
     ).read_text("utf-8")
     assert (tmp_path / "guide" / "01_quickstart.ipynb").exists()
+    empty = r"<td[^>]*></td>"
+    texts = {path.parent.name: path.read_text("utf-8") for path in tmp_path.rglob("*.html")}
+    assert [name for name, text in texts.items() if re.search(empty, text)] == []
     returned = re.findall(r">Returns:</span></p>\s*<ul>(.*?)</ul>", pages, re.DOTALL)
     assert returned
     assert [text for text in returned if text.count("doc-section-item") > 1] == []

@@ -131,6 +131,20 @@ def test_notebook_is_up_to_date(source: Path) -> None:
     assert count_pictures(outputs) >= PICTURES[source.stem]
 
 
+def test_every_notebook_that_measures_names_its_machine() -> None:
+    for source in SOURCES:
+        text = "".join(output.get("text", "") for output in read_outputs(source))
+        assert "'cpu': '" in text or source.stem == "10_history", source.stem
+
+
+def test_no_kernel_is_above_its_roof() -> None:
+    (source,) = (source for source in SOURCES if source.stem == "05_internals")
+    text = "".join(output.get("text", "") for output in read_outputs(source))
+    shares = [int(share) for share in re.findall(r"(\d+) % of its roof", text)]
+    assert len(shares) == 4
+    assert max(shares) <= 100
+
+
 def test_pictures_of_notebooks_are_small() -> None:
     """They are tracked, so that a code host shows them."""
     outputs = [output for source in SOURCES for output in read_outputs(source)]
