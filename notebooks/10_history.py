@@ -73,7 +73,7 @@ for machine, commits in machines.items():
     figure, panels = plt.subplots(
         len(groups),
         1,
-        figsize=(9, 1.1 + 1.5 * len(groups)),
+        figsize=(7.5, 0.9 + 1.1 * len(groups)),
         sharex=True,
         sharey=True,
         squeeze=False,
