@@ -419,3 +419,35 @@ def test_without_locks_every_process_compiles(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)
     assert make_kernel(1.0)(0.5) == 1.5
     assert [path.suffix for path in files_in(folder)] == [".nbc"]
+
+
+def test_content_is_made_where_its_file_is_absent_or_damaged(folder, monkeypatch):
+    path, made = folder / "new" / "kernel.cubin", []
+
+    def make() -> bytes:
+        made.append(b"code %d" % len(made))
+        return made[-1]
+
+    assert cache.kept(path, make) == b"code 0"
+    assert cache.kept(path, make) == b"code 0"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert cache.kept(path, make) == b"code 1"
+    path.chmod(0o666)  # others could write code that this process would run
+    assert cache.kept(path, make) == b"code 2"
+    assert cache.kept(path, make) == b"code 2"
+    assert cache.kept(None, make) == b"code 3"
+    assert files_in(folder) == [path]
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(cache, "write_whole", refuse)
+    with pytest.warns(RuntimeWarning, match="no space left"):
+        assert cache.kept(folder / "other.cubin", make) == b"code 4"
+
+    def fail() -> bytes:
+        raise ValueError("no code")
+
+    with pytest.raises(ValueError, match="no code"):
+        cache.kept(folder / "other.cubin", fail)
+    assert files_in(folder) == [path]  # nobody's turn is left
