@@ -294,6 +294,24 @@ def to_host(x: Any) -> npt.NDArray[Any]:
 # ---------------------------------------------------------------- launches
 
 
+class Packed:
+    """An argument that many launches take alike: its words are made at the first of them.
+
+    What its arrays hold may change, their memory and its numbers must not.
+
+    Attributes:
+        value: an array on the device, a number, or a tuple of them.
+    """
+
+    __slots__ = ("kinds", "value", "words")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        #: What `_Launcher._flatten` appends.
+        self.words: list[Any] | None = None
+        self.kinds: list[Any] = []
+
+
 def launch(kernel: Any, size: int, *args: Any, block: int = BLOCK, grid: int | None = None) -> None:
     """Run a kernel on CuPy's current stream; returns before it has finished.
 
@@ -301,8 +319,8 @@ def launch(kernel: Any, size: int, *args: Any, block: int = BLOCK, grid: int | N
         kernel: see `rlcpu.cuda.compile.kernel`; it does nothing in threads of
             `cuda.grid(1) >= size`.
         size: threads wanted, one per item; nothing is launched for 0.
-        *args: contiguous arrays of one axis on the device, numbers, and tuples of them. Python's
-            numbers become int64 and float64.
+        *args: contiguous arrays of one axis on the device, numbers, and tuples of them, or
+            `Packed`. Python's numbers become int64 and float64.
         block: threads of a block; fewer where fewer do.
         grid: number of blocks, of exactly `block` threads each; None for as many as `size` needs.
 
@@ -331,6 +349,8 @@ def _simulated(value: Any) -> Any:
     """Return an argument as the simulator's kernels take it."""
     from numba.cuda.simulator.cudadrv import devicearray as simulated
 
+    if isinstance(value, Packed):
+        return _simulated(value.value)
     if isinstance(value, tuple):
         return convert_items(value, _simulated)
     if not isinstance(value, np.ndarray):
@@ -411,6 +431,13 @@ class _Launcher:
             elif isinstance(value, tuple):
                 kinds += type(value), len(value)
                 self._flatten(value, words, kinds)
+            elif isinstance(value, Packed):
+                if value.words is None:
+                    made: tuple[list[Any], list[Any]] = [], []
+                    self._flatten((value.value,), *made)
+                    value.kinds, value.words = made[1], made[0]  # words last, for other threads
+                words += value.words
+                kinds += value.kinds
             else:
                 words.append(value)
                 kinds.append(type(value))
@@ -436,6 +463,8 @@ class _Launcher:
         from numba.cuda import types
         from numba.cuda.np.numpy_support import from_dtype
 
+        if isinstance(value, Packed):
+            return self._type_of(value.value)
         if isinstance(value, tuple):
             return types.BaseTuple.from_types(tuple(map(self._type_of, value)), type(value))
         if isinstance(value, self._ndarray):

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlcpu.cuda import device
 from rlcpu.cuda.compile import kernel
-from rlcpu.cuda.device import SIMULATED, cuda, launch, xp
+from rlcpu.cuda.device import SIMULATED, Packed, cuda, launch, xp
 from rlcpu.cuda.faults import Faults, report
 from rlcpu.replay import tree_cpu
 from rlcpu.replay.checks import LeafRule
@@ -312,17 +312,19 @@ class DeviceTree(tree_cpu.Tree):
         """Make what no copy of a tree takes over: faults, and the claims of an update."""
         self._faults = _make_faults(self.capacity, "values" if self._has_values else "priorities")
         pairs = device.zeros(self._begins[1] // 2, np.int64)
-        self._claims = Claims(
-            stamps=pairs.view(np.int32),
-            stamp_pairs=pairs,
-            leaves=device.empty(BLOCK, np.float64),
-            record=self._record,
-        )
+        leaves = device.empty(BLOCK, np.float64)
+        claims = Claims(pairs.view(np.int32), pairs, leaves, self._record)
+        # Each array of a launch takes the host a microsecond: these are the same from call to call.
+        self._claims, self._words = Packed(claims), Packed(self._faults.words)
+        self._memory, self._rule = Packed(None), Packed(None)
+        self._unused = Packed(self.numbers)  # in the place of arrays that a kernel does not use
         self.largest = self._record[_LARGEST : _LARGEST + 1]
 
     def __getstate__(self) -> dict[str, Any]:
         state = vars(self).copy()
-        del state["_claims"], state["_faults"], state["largest"]
+        names = ("_claims", "_faults", "_memory", "_rule", "_unused", "_words", "largest")
+        for name in names:  # what `_prepare` makes
+            del state[name]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -363,12 +365,14 @@ class DeviceTree(tree_cpu.Tree):
         if rule is None:
             count = self.capacity
             rule = LeafRule(count, -np.inf, np.inf, count, count, begin=0, num_present=count)
+        if rule != self._rule.value:
+            self._rule = Packed(rule)
         given = [
             device.asarray(each) if type(each) is np.ndarray else xp.ascontiguousarray(each)
             for each in (indices, numbers)
         ]
-        size, words = indices.size, self._faults.words
-        args = *given, rule, self._claims_of(size), words
+        size = indices.size
+        args = *given, self._rule, self._claims_of(size), self._words
         launch(claim, size, *args, block=BLOCK, grid=-(-size // BLOCK))
         self._settle(filled)
 
@@ -388,21 +392,24 @@ class DeviceTree(tree_cpu.Tree):
         """Recompute everything above the leaves."""
         self._settle(filled, is_whole=True)
 
-    def _memory(self, filled: int | None) -> TreeMemory:
+    def _memory_of(self, filled: int | None) -> Packed:
         """Return the tree as kernels take it; all leaves are items where `filled` is None."""
-        count = self.capacity if filled is None else filled
-        return TreeMemory(self.numbers, self.offsets, float(count))
+        count, memory = float(self.capacity if filled is None else filled), self._memory.value
+        if memory is None or memory.filled != count:
+            self._memory = Packed(TreeMemory(self.numbers, self.offsets, count))
+        return self._memory
 
-    def _claims_of(self, size: int) -> Claims:
+    def _claims_of(self, size: int) -> Packed:
         """Return the claims of an update, with room for so many leaves."""
-        if self._claims.leaves.size < size:
-            self._claims = self._claims._replace(leaves=device.empty(2 * size, np.float64))
+        claims = self._claims.value
+        if claims.leaves.size < size:
+            self._claims = Packed(claims._replace(leaves=device.empty(2 * size, np.float64)))
         return self._claims
 
     def _settle(self, filled: int | None, is_whole: bool = False) -> None:
         """Write leaves that have a stamp, and the sums above; or all sums."""
         blocks = -(-self._begins[1] // SPAN)
-        tree = self._memory(filled)
+        tree = self._memory_of(filled)
         launch(settle, blocks, tree, self._claims, is_whole, block=SETTLERS, grid=blocks)
 
     # ------------------------------------------------------------ drawing
@@ -420,13 +427,14 @@ class DeviceTree(tree_cpu.Tree):
         If their sum is zero, the next call raises ValueError, and all of these are zeros.
         """
         self._faults.check()
-        size, tree, grid = out.size, self._memory(filled=None), -(-out.size // BLOCK)
+        size, tree, grid = out.size, self._memory_of(filled=None), -(-out.size // BLOCK)
         request = DrawRequest(stream[0], stream[1], stratified, True, beta is not None)
-        probabilities = minima = tree.numbers  # in the place of arrays that are not written
+        probabilities: Any = self._unused
+        minima: Any = self._unused
         if beta is not None:
             probabilities, minima = (device.empty(n, np.float64) for n in (size, grid))
-        words = self._faults.words
-        launch(draw, size, tree, request, words, out, probabilities, minima, block=BLOCK, grid=grid)
+        args = tree, request, self._words, out, probabilities, minima
+        launch(draw, size, *args, block=BLOCK, grid=grid)
         stream[1] += np.uint64(size)
         if beta is None:
             return None
@@ -467,21 +475,23 @@ class DeviceTree(tree_cpu.Tree):
         0 if a round finds nothing. Leaves that were drawn have no weight until the end, so that no
         round draws them again: their value is minus the shift meanwhile, see `rlcpu.replay.tree`.
         """
-        tree, wanted, batch, words = self._memory(filled), out.size, out.size, self._faults.words
-        if wanted > tree.filled:
+        wanted, batch, num_items = out.size, out.size, self.capacity if filled is None else filled
+        if wanted > num_items:
             return 0
         done, removed, draws, summary = 0, 0, 0, device.empty(2, np.float64)
         removed_values = device.empty(wanted, np.float64)
         try:
             while done < wanted:
+                tree = self._memory_of(filled)
                 launch(summarise, 1, tree, summary)
                 all_weights, shift = device.to_host(summary).tolist()
                 count = min(wanted - done, batch) if all_weights > 0.0 else 0
                 drawn = device.empty(count, np.int64)
                 counter = np.uint64((int(stream[1]) + draws) % 2**64)
                 request = DrawRequest(stream[0], counter, stratified, False, False)
-                launch(draw, count, tree, request, words, drawn, tree.numbers, tree.numbers)
-                fresh = self._fresh(drawn, shift, tree.filled)
+                args = request, self._words, drawn, self._unused, self._unused
+                launch(draw, count, tree, *args)
+                fresh = self._fresh(drawn, shift, num_items)
                 if not fresh.size:
                     return 0
                 out[done : done + fresh.size] = fresh
@@ -496,7 +506,7 @@ class DeviceTree(tree_cpu.Tree):
             if removed:
                 complete(self._write, out[:removed], removed_values[:removed], None, filled)
 
-    def _fresh(self, drawn: Any, shift: float, filled: float) -> Any:
+    def _fresh(self, drawn: Any, shift: float, filled: int) -> Any:
         """Return the leaves that have a weight and are new, each once, in order."""
         drawn = drawn[(self.numbers[drawn] + shift > 0.0) & (drawn < filled)]
         if not drawn.size:

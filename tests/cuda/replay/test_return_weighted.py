@@ -44,7 +44,7 @@ def filled(capacity: int) -> tuple[ReturnWeightedBuffer, ReturnWeightedBuffer]:
 def assert_alike(host: ReturnWeightedBuffer, buffer: ReturnWeightedBuffer) -> None:
     assert equal(buffer._sampler.tree.numbers, host._sampler.tree.numbers)
     assert equal(buffer._stream, host._stream)
-    assert not to_host(buffer._sampler.tree._claims.stamps).any()
+    assert not to_host(buffer._sampler.tree._claims.value.stamps).any()
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)

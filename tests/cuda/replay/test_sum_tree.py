@@ -45,7 +45,7 @@ def assert_alike(host: SumTree, tree: SumTree) -> None:
 
 
 def assert_clean(tree: SumTree) -> None:
-    claims = tree._tree._claims
+    claims = tree._tree._claims.value
     assert not to_host(claims.stamps).any()
     assert not to_host(claims.record)[1:].any()
 
