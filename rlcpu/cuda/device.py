@@ -294,7 +294,7 @@ def to_host(x: Any) -> npt.NDArray[Any]:
 # ---------------------------------------------------------------- launches
 
 
-class Packed:
+class Prepared:
     """An argument that many launches take alike: its words are made at the first of them.
 
     What its arrays hold may change, their memory and its numbers must not.
@@ -320,7 +320,7 @@ def launch(kernel: Any, size: int, *args: Any, block: int = BLOCK, grid: int | N
             `cuda.grid(1) >= size`.
         size: threads wanted, one per item; nothing is launched for 0.
         *args: contiguous arrays of one axis on the device, numbers, and tuples of them, or
-            `Packed`. Python's numbers become int64 and float64.
+            `Prepared`. Python's numbers become int64 and float64.
         block: threads of a block; fewer where fewer do.
         grid: number of blocks, of exactly `block` threads each; None for as many as `size` needs.
 
@@ -349,7 +349,7 @@ def _simulated(value: Any) -> Any:
     """Return an argument as the simulator's kernels take it."""
     from numba.cuda.simulator.cudadrv import devicearray as simulated
 
-    if isinstance(value, Packed):
+    if isinstance(value, Prepared):
         return _simulated(value.value)
     if isinstance(value, tuple):
         return convert_items(value, _simulated)
@@ -431,7 +431,7 @@ class _Launcher:
             elif isinstance(value, tuple):
                 kinds += type(value), len(value)
                 self._flatten(value, words, kinds)
-            elif isinstance(value, Packed):
+            elif isinstance(value, Prepared):
                 if value.words is None:
                     made: tuple[list[Any], list[Any]] = [], []
                     self._flatten((value.value,), *made)
@@ -463,7 +463,7 @@ class _Launcher:
         from numba.cuda import types
         from numba.cuda.np.numpy_support import from_dtype
 
-        if isinstance(value, Packed):
+        if isinstance(value, Prepared):
             return self._type_of(value.value)
         if isinstance(value, tuple):
             return types.BaseTuple.from_types(tuple(map(self._type_of, value)), type(value))

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlcpu.cuda import device
 from rlcpu.cuda.compile import kernel
-from rlcpu.cuda.device import SIMULATED, Packed, cuda, launch, xp
+from rlcpu.cuda.device import SIMULATED, Prepared, cuda, launch, xp
 from rlcpu.cuda.faults import Faults, report
 from rlcpu.replay import tree_cpu
 from rlcpu.replay.checks import LeafRule
@@ -315,9 +315,9 @@ class DeviceTree(tree_cpu.Tree):
         leaves = device.empty(BLOCK, np.float64)
         claims = Claims(pairs.view(np.int32), pairs, leaves, self._record)
         # Each array of a launch takes the host a microsecond: these are the same from call to call.
-        self._claims, self._words = Packed(claims), Packed(self._faults.words)
-        self._memory, self._rule = Packed(None), Packed(None)
-        self._unused = Packed(self.numbers)  # in the place of arrays that a kernel does not use
+        self._claims, self._words = Prepared(claims), Prepared(self._faults.words)
+        self._memory, self._rule = Prepared(None), Prepared(None)
+        self._unused = Prepared(self.numbers)  # in the place of arrays that a kernel does not use
         self.largest = self._record[_LARGEST : _LARGEST + 1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -366,7 +366,7 @@ class DeviceTree(tree_cpu.Tree):
             count = self.capacity
             rule = LeafRule(count, -np.inf, np.inf, count, count, begin=0, num_present=count)
         if rule != self._rule.value:
-            self._rule = Packed(rule)
+            self._rule = Prepared(rule)
         given = [
             device.asarray(each) if type(each) is np.ndarray else xp.ascontiguousarray(each)
             for each in (indices, numbers)
@@ -392,18 +392,18 @@ class DeviceTree(tree_cpu.Tree):
         """Recompute everything above the leaves."""
         self._settle(filled, is_whole=True)
 
-    def _memory_of(self, filled: int | None) -> Packed:
+    def _memory_of(self, filled: int | None) -> Prepared:
         """Return the tree as kernels take it; all leaves are items where `filled` is None."""
         count, memory = float(self.capacity if filled is None else filled), self._memory.value
         if memory is None or memory.filled != count:
-            self._memory = Packed(TreeMemory(self.numbers, self.offsets, count))
+            self._memory = Prepared(TreeMemory(self.numbers, self.offsets, count))
         return self._memory
 
-    def _claims_of(self, size: int) -> Packed:
+    def _claims_of(self, size: int) -> Prepared:
         """Return the claims of an update, with room for so many leaves."""
         claims = self._claims.value
         if claims.leaves.size < size:
-            self._claims = Packed(claims._replace(leaves=device.empty(2 * size, np.float64)))
+            self._claims = Prepared(claims._replace(leaves=device.empty(2 * size, np.float64)))
         return self._claims
 
     def _settle(self, filled: int | None, is_whole: bool = False) -> None:
