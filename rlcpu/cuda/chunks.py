@@ -32,6 +32,7 @@ from rlcpu.cuda.equations import (
     read_pivot,
     write_pivot,
 )
+from rlcpu.cuda.faults import report
 from rlcpu.cuda.recurrences import DeviceStrided, ThreadLane, device_rule
 from rlcpu.scan.tridiagonal import equations as rules
 from rlcpu.scan.tridiagonal.equations import (
@@ -155,11 +156,12 @@ def reduce_kernel(dtype: Any, way: Way) -> Any:
 
 @functools.cache
 def expand_kernel(dtype: Any, way: Way) -> Any:
-    """Make the driver (systems, cut, first, ends, scratch, out, worst).
+    """Make the driver (systems, cut, first, ends, scratch, out, worst, words).
 
     A thread computes the unknowns of a chunk, from the chunk `first` on, whose outer ones are in
     `ends`, `ENDS` numbers for each chunk. `scratch` has room for a pivot, of three numbers, for
-    each row of each thread; `worst` int32 is raised to the `Status` of each system.
+    each row of each thread; `worst` int32 is raised to the `Status` of each system, and word 0 of
+    `words` reports a failure.
     """
     scale, start = device_rule(rules.scaled, dtype), device_rule(rules.start_chunk, dtype)
     eliminate, insert = (
@@ -195,7 +197,7 @@ def expand_kernel(dtype: Any, way: Way) -> Any:
     ascend = make_ascend(dtype, way, read_next, substitute_next)
 
     @kernel(exact=True, max_registers=128)
-    def expand_chunks(systems, cut, first, ends, scratch, out, worst):
+    def expand_chunks(systems, cut, first, ends, scratch, out, worst, words):
         number, count = first + cuda.grid(1), ends.size // ENDS
         exists = number < count
         if exists or way.rows:
@@ -211,6 +213,7 @@ def expand_kernel(dtype: Any, way: Way) -> Any:
             if exists and not (state.is_finite and known.is_finite):
                 system = lane.outer * systems.sizes.inner + lane.inner
                 cuda.atomic.max(worst, system, SINGULAR if state.is_finite else NOT_FINITE)
+                report(words, 0, system)
 
     return expand_chunks
 
@@ -355,8 +358,11 @@ def _solve_between(equations: Any, cut: Cut, count: int, inner: int) -> Any:
     return ends
 
 
-def solve_cut(systems: DeviceSystems, cut: Cut, way: Way, out: DeviceStrided) -> Any:
-    """Overwrite `out` with the solutions, and return the statuses of all systems, int32."""
+def solve_cut(systems: DeviceSystems, cut: Cut, way: Way, out: DeviceStrided, words: Any) -> Any:
+    """Overwrite `out` with the solutions, and return the statuses of all systems, int32.
+
+    Word 0 of `words` reports a failure.
+    """
     sizes, dtype = systems.sizes, out.memory.dtype.type
     count = sizes.outer * sizes.inner
     lanes = count * cut.chunks
@@ -371,6 +377,6 @@ def solve_cut(systems: DeviceSystems, cut: Cut, way: Way, out: DeviceStrided) ->
     scratch = empty(pivot_numbers(True) * cut.rows * blocks * way.block, dtype)
     driver = expand_kernel(dtype, way)
     for first in range(0, lanes, blocks * way.block):
-        arguments = systems, cut, first, ends, scratch, out, worst
+        arguments = systems, cut, first, ends, scratch, out, worst, words
         launch(driver, lanes, *arguments, block=way.block, grid=blocks)
     return worst

@@ -82,7 +82,9 @@ class StepsAxis(NamedTuple):
         """
         if array.ndim == 0 and type(array) is np.ndarray:
             return DeviceStrided(constant(array.item(), array.dtype), 0, 0, 0)
-        whole = asarray(array)
+        whole, (_, num_steps, inner) = asarray(array), self.sizes
+        if whole.shape == self.shape and whole.flags.c_contiguous and inner < 2**31:
+            return DeviceStrided(whole.reshape(-1), num_steps * inner, inner, 1)
         if whole.shape != self.shape:
             whole = xp.broadcast_to(whole, self.shape)
         whole = whole.reshape(self.sizes)

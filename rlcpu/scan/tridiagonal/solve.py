@@ -110,30 +110,34 @@ def solve_tridiagonal(
         raise ValueError(f'check={check!r}: expected "residual" or None')
     if num_threads is not None:
         num_threads = check_num_threads(num_threads)
-    if type(axis) is int and axis == -1 and lengths is None and check is None and not periodic:
-        arrays = lower, diagonal, upper, rhs
+    mode = Mode(METHODS[method], bool(periodic), num_threads=num_threads)
+    is_ordinary = type(axis) is int and lengths is None and check is None and not periodic
+    arrays = lower, diagonal, upper, rhs
+    if is_ordinary and axis == -1:
         result = _solve_ordinary(arrays, out, METHODS[method], num_threads)
         if result is not None:
             info = TridiagonalInfo(np.zeros(result.shape[:-1], np.int8), None)
             return (result, info) if return_info else result
     backend = backend_of("tridiagonal", rhs, diagonal)
+    if is_ordinary and backend is not None:
+        solved = backend.solve_ordinary(arrays, out, axis, mode, raises=not return_info)
+        if solved is not None:
+            return solved if return_info else solved[0]
     if backend is not None and (periodic or check is not None):
         option = "periodic=True" if periodic else 'check="residual"'
         raise cpu_only(f"solve_tridiagonal with {option}")
-    systems = check_systems((lower, diagonal, upper, rhs), axis, out, backend)
-    mode = Mode(METHODS[method], bool(periodic), num_threads=num_threads)
+    systems = check_systems(arrays, axis, out, backend)
     *batch, n = systems.arrays[0].shape
     ends = None if lengths is None else check_lengths(lengths, tuple(batch), n)
     if backend is None:
         info = _solve(Arrays(*systems.arrays), ends, mode, check is not None)
     else:
-        info = backend.solve(systems, ends, mode)
+        info = backend.solve(systems, ends, mode, raises=not return_info)
     result = systems.result if out is None else out
     if return_info:
         return result, info
-    if info.status.any():
-        status = info.status if backend is None else backend.to_host(info.status)
-        raise SingularSystemError(status)
+    if backend is None and info.status.any():
+        raise SingularSystemError(info.status)
     return result
 
 

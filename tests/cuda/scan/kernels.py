@@ -68,7 +68,7 @@ def jobs() -> Iterator[tuple[Any, ...]]:
         yield f"nstep_returns_{name}", window, inputs, SIZES, "int64", real
         yield f"linear_rows_{name}", linear_kernel(dtype), *scan_types(real)
         systems = DeviceSystems, (PlainEquation, *[real] * 4), SIZES, name
-        solve = systems, f"int64, int64[::1], {name}[::1]", real, "int8[::1]"
+        solve = systems, f"int64, int64[::1], {name}[::1]", real, "int8[::1], int64[::1]"
         for word, pivoting in (("pivot", True), ("thomas", False)):
             for lie, rows in (("rows", True), ("columns", False)):
                 driver = solve_kernel(dtype, pivoting, way_of(rows, dtype))
@@ -77,7 +77,7 @@ def jobs() -> Iterator[tuple[Any, ...]]:
         for lie, rows in (("rows", True), ("columns", False))[: 1 + (dtype is np.float64)]:
             way = way_of(rows, dtype)
             yield f"reduce_{lie}_{name}", reduce_kernel(dtype, way), systems, cut, numbers
-            expand = systems, cut, f"int64, {numbers}, {numbers}", real, "int32[::1]"
+            expand = systems, cut, f"int64, {numbers}, {numbers}", real, "int32[::1], int64[::1]"
             yield f"expand_{lie}_{name}", expand_kernel(dtype, way), *expand
     # They compute in float64, whatever they read.
     for name, memory in (("single", "float32[::1]"), ("double", "float64[::1]")):
