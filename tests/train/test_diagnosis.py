@@ -351,6 +351,15 @@ def test_the_settings_of_several_hindrances_are_those_of_all() -> None:
     assert lines[2] == "         try normalize_rewards=True"
 
 
+def test_with_hindsight_nothing_is_to_be_normalised() -> None:
+    settings = {name: each for name, each in SMALL[TD3].items() if not name.startswith("normalize")}
+    agent = TD3("PointMaze-v0", seed=0, replay="hindsight", **{**settings, "learning_rate": 0.5})
+    agent.learn(2000)
+    assert not agent.config.normalize_rewards
+    answers = {each.name: each.settings for each in agent.diagnose().hindrances}
+    assert answers["actions"] == {"learning_rate": 0.05}
+
+
 def test_narrow_bounds() -> None:
     """All that a deviation of 1 draws is beyond bounds of a thousandth."""
     agent = PPO(untuned.task("trim").dynamics, seed=0, **{**SMALL[PPO], "scale_actions": False})

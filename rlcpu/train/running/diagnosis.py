@@ -197,8 +197,10 @@ def _examine_squashed(agent: Any, evidence: Evidence) -> Hindrance | None:
     share, config = float(at_ends.min()), agent.config
     if share <= AT_ONE_END:
         return None
-    names = ("normalize_observations", "normalize_rewards")
-    settings = {name: True for name in names if not getattr(config, name)}
+    settings: dict[str, Any] = {}
+    if config.replay != "hindsight":  # which they harm, see `rlcpu.train.off_policy.IMPLIED`
+        names = ("normalize_observations", "normalize_rewards")
+        settings = {name: True for name in names if not getattr(config, name)}
     settings = settings or {"learning_rate": config.learning_rate / 10}
     message = f"{share:.0%} of actions are at one end of their bounds, whatever is observed"
     return Hindrance("actions", share, AT_ONE_END, message, settings)
