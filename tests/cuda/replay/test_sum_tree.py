@@ -172,8 +172,13 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("indices", "priorities", "error", "message"), FAULTS)
-@pytest.mark.parametrize("call", ["update", "sample", "distinct", "total", "synchronize"])
+@pytest.mark.parametrize(
+    ("indices", "priorities", "error", "message", "call"),
+    [
+        *((*fault, "synchronize") for fault in FAULTS),
+        *((*FAULTS[0], call) for call in ("update", "sample", "distinct", "total")),
+    ],
+)
 def test_bad_numbers_of_the_device_change_nothing(
     indices: list[int], priorities: list[float], error: type[Exception], message: str, call: str
 ) -> None:
