@@ -61,7 +61,8 @@ def _sync_warp() -> None:
     """Keep loads that stand before the call before it, at no cost but the place in the code.
 
     The compiler moves loads to where their numbers are used, into branches too: there a thread
-    would wait for memory once more.
+    would wait for memory once more. All threads of a warp have to come here, but those that have
+    returned.
     """
     cuda.syncwarp()
 

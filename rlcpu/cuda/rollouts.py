@@ -112,6 +112,9 @@ def rollout_kernel(
         counter, limit, greedy, num_steps, runtime_zero = settings
         n, i = u64(states.elapsed.shape[0]), u64(cuda.grid(1))
         policy, sums = weights, (nothing, nothing, zero, zero)
+        if not crowded:
+            params = unpack(numbers)
+            keep_loads_here()
         if fits:
             if aligns:  # loads of four numbers need 16 bytes
                 policy = cuda.shared.array(num_weights, single, 16)
@@ -124,9 +127,6 @@ def rollout_kernel(
             low, high, elapsed = words[i], words[n + i], states.elapsed[i]
             state = load(states.rows, i, n)
             episode = Episode(*load_episode(states.rows, size * n + i, n))
-            params = unpack(numbers)
-            if not crowded:
-                keep_loads_here()
             for k in range(num_steps):
                 # Offsets are 0: the compiler knows but that they are multiples of four, and change.
                 offset = u64(runtime_zero * k) << two
