@@ -109,6 +109,13 @@ def study_in_words() -> str:
     )
 
 
+def reached(env_id: str, algorithm: str) -> str:
+    """What a pair of the study reaches, such as "-19.8 over 4 seeds"."""
+    pairs = {(line.env, line.algorithm): line for line in study.summary(study.load())}
+    line = pairs[env_id, algorithm]
+    return f"{line.mean:.1f} over {line.seeds} seeds"
+
+
 def cards_in_words() -> str:
     """The GPUs that were measured, such as "an H100 and an H200"."""
     files = sorted((ROOT / "asv_benches" / "results").glob("nvidia-*-cuda.json"))
@@ -126,6 +133,8 @@ FACTS: dict[str, Callable[[], str]] = {
     "tanh": lambda: longer("collect/tanh-jax", "collect/relu-jax"),
     "rows": lambda: str(sum(row["ratio"] is not None for row in figures().values())),
     "study": study_in_words,
+    "bits": lambda: reached("BitFlip-v0", "dqn"),
+    "maze": lambda: reached("PointMaze-v0", "sac"),
     "cards": cards_in_words,
 }
 
