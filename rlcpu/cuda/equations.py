@@ -14,18 +14,18 @@ registers and 9 KB of tiles each, and each thread has 16 numbers on the way.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.cuda.device import SIMULATED, cuda
+from rlcpu.cuda.device import SIMULATED, cuda, xp
 from rlcpu.cuda.recurrences import DeviceStrided, LaneSizes, number_at, position_of
 from rlcpu.scan.tridiagonal.equations import Pivot
 
 #: Threads that read a tile together; the simulator starts them one by one.
 WARP = 4 if SIMULATED else 32
-
 #: Threads of a block.
 BLOCK = WARP if SIMULATED else 128
 #: Equations that a thread reads before the first of them is used.
@@ -117,7 +117,13 @@ def make_reader(way: Way, dtype: Any) -> Any:
 
 def multiprocessors() -> int:
     """Return how many the current device has; one in the simulator."""
-    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
+    return 1 if SIMULATED else _multiprocessors_of(xp.cuda.runtime.getDevice())
+
+
+@functools.cache
+def _multiprocessors_of(number: int) -> int:
+    runtime = xp.cuda.runtime
+    return int(runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, number))
 
 
 def ahead_of_use(read: Any, use: Any, count: int, sign: int = 1) -> tuple[Any, Any]:

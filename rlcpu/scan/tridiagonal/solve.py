@@ -60,7 +60,9 @@ def solve_tridiagonal(
     in the worst of 1,280 systems of 1,000 unknowns, and 8e3 in LAPACK's worst of 80. Few systems of
     2,048 unknowns or more, and all of 32,768, are cut into chunks, which have less choice of
     pivots: a lone system of 10,000 such equations has up to 1e9 epsilons, and normwise, in
-    proportion to the largest terms, 5e2. `check="residual"` mends that.
+    proportion to the largest terms, 5e2. `check="residual"` mends that. On the host, solutions of
+    chunks with a small pivot are refined; on a device none is, and the worst of 400,000 random
+    equations has 1e2 epsilons.
 
     Args:
         lower: coefficients below the diagonal, padded to n; `lower[0]` is ignored, whatever it is.

@@ -270,6 +270,8 @@ def test_few_long_systems_are_cut() -> None:
 @pytest.mark.parametrize(("shape", "axis"), list(zip(CUT, [-1, 0, -1], strict=True)))
 @pytest.mark.parametrize("family", naive.FAMILIES)
 def test_backward_errors_of_long_systems(family: str, shape: Any, axis: int) -> None:
+    if family == "zero diagonal" and not SIMULATED:
+        pytest.skip("its solution grows beyond the largest number")
     dtype = np.float32 if axis == 0 else np.float64
     given = naive.make(family, shape, dtype)
     x, status = solve(given, axis)
