@@ -208,18 +208,27 @@ def are_finite(raw):
 
 # Each thread moves `width` numbers of each array to or from a tile, one at each step. Neighbours
 # move numbers that are neighbours in memory. A row of a tile is one number longer than what it
-# holds, so that threads that read a column find it in different banks.
+# holds, so that threads that read a column find it in different banks. Indices have no sign, and
+# sizes are powers of two: what counts from the end, and divides towards it, takes more instructions
+# than the rest of a move.
 
 
 def place_of(width, step):
     """Return the row of the tile and the place in it that this thread moves at a step."""
-    number = step * WARP + cuda.threadIdx.x % WARP
-    return cuda.threadIdx.x - cuda.threadIdx.x % WARP + number // width, number % width
+    thread = np.uint32(cuda.threadIdx.x)
+    number = np.uint32(np.uint32(step) * np.uint32(WARP) + (thread & np.uint32(WARP - 1)))
+    first, width = thread & np.uint32(2**32 - WARP), np.uint32(width)
+    return np.uint32(first + number // width), np.uint32(number & np.uint32(width - np.uint32(1)))
+
+
+def step_of(width, k):
+    """Return the step of a tile whose equations begin at a multiple of `width`."""
+    return np.uint32(k) & np.uint32(width - 1)
 
 
 def announce_lane(reading):
     """Tell the other threads of the warp which lane this thread has."""
-    thread, lane, moved = cuda.threadIdx.x, reading.lane, reading.moved
+    thread, lane, moved = np.uint32(cuda.threadIdx.x), reading.lane, reading.moved
     moved[0, thread], moved[1, thread], moved[2, thread] = lane.outer, lane.begin, lane.end
     wait_for_warp()
 
@@ -258,7 +267,7 @@ def make_descend(dtype: Any, way: Way, use: Callable[..., Any]) -> Any:
     coefficients of unknowns that the system does not have are 0.
     """
     ahead, width, shift = way.ahead, way.width, int(way.transposed)
-    zero = dtype(0)
+    zero, zero_k = dtype(0), np.int32(0)
 
     def use_raw(reading, state, raw, k):
         lane = reading.lane
@@ -283,14 +292,15 @@ def make_descend(dtype: Any, way: Way, use: Callable[..., Any]) -> Any:
 
     def read_moved(reading, k):
         """Return the equation that this thread moves; k is that of the tile, plus the step."""
-        row, i = place_of(width, k % width)
+        step = step_of(width, k)
+        row, i = place_of(width, step)
         lane = moved_lane(reading, row)
-        i = max(min(k - k % width + i, lane.count - 1), 0)
-        return read_equation(reading.systems.arrays, lane, i, shift)
+        last, here = np.int32(lane.count - 1), np.int32(k - step + i)
+        return read_equation(reading.systems.arrays, lane, max(min(here, last), zero_k), shift)
 
     def write_moved(reading, state, raw, k):
         """Write it to the tile."""
-        tile, (row, i) = reading.tile, place_of(width, k % width)
+        tile, (row, i) = reading.tile, place_of(width, step_of(width, k))
         tile[0, row, i], tile[1, row, i] = raw.lower, raw.diagonal
         tile[2, row, i], tile[3, row, i] = raw.upper, raw.rhs
         return state
@@ -298,14 +308,14 @@ def make_descend(dtype: Any, way: Way, use: Callable[..., Any]) -> Any:
     read_tile, write_tile = ahead_of_use(read_moved, write_moved, ahead)
 
     def descend_rows(reading, state):
-        thread, tile = cuda.threadIdx.x, reading.tile
+        thread, tile = np.uint32(cuda.threadIdx.x), reading.tile
         announce_lane(reading)
         for begin in range(np.int32(0), np.int32(reading.most), np.int32(width)):
             for k in range(begin, np.int32(begin + width), np.int32(ahead)):
                 write_tile(reading, zero, read_tile(reading, k), k)
             wait_for_warp()
             for k in range(begin, np.int32(min(begin + width, reading.lane.count))):
-                i = k - begin
+                i = step_of(width, k)
                 lower, diagonal = tile[0, thread, i], tile[1, thread, i]
                 raw = PlainEquation(lower, diagonal, tile[2, thread, i], tile[3, thread, i])
                 state = use_raw(reading, state, raw, k)
@@ -353,35 +363,37 @@ def make_ascend(dtype: Any, way: Way, read: Callable[..., Any], use: Callable[..
 
     def use_in_tile(reading, state, item, k):
         """Use an item unless it is of the last unknown, and write the unknown to the tile."""
-        count, i = reading.lane.count, k % width
+        thread, i, count = np.uint32(cuda.threadIdx.x), step_of(width, k), reading.lane.count
         if k + 1 < count:
             state, x = use(reading, state, item, k)
-            reading.tile[0, cuda.threadIdx.x, i] = x
+            reading.tile[0, thread, i] = x
         elif k >= count:
-            reading.tile[0, cuda.threadIdx.x, i] = zero
+            reading.tile[0, thread, i] = zero
         return state
 
     def read_clamped(reading, k):
-        return read(reading, min(k, reading.most - 2))
+        return read(reading, min(k, np.int32(reading.most - 2)))
 
     read_tile, use_tile = ahead_of_use(read_clamped, use_in_tile, ahead, -1)
 
     def ascend_rows(reading, state, last):
-        tiles, out, tile = (reading.most + width - 1) // width, reading.out, reading.tile
-        for number in range(tiles):
-            begin = (tiles - 1 - number) * width
+        thread, tile, out = np.uint32(cuda.threadIdx.x), reading.tile, reading.out
+        count = reading.lane.count
+        begin = np.int32((reading.most - 1) // width * width)
+        while begin >= 0:
             for step in range(0, width, ahead):
-                k = begin + width - 1 - step
+                k = np.int32(begin + (width - 1 - step))
                 state = use_tile(reading, state, read_tile(reading, k), k)
-            if begin < reading.lane.count <= begin + width:
-                tile[0, cuda.threadIdx.x, reading.lane.count - 1 - begin] = last
+            if begin < count <= begin + width:
+                tile[0, thread, step_of(width, count - 1)] = last
             wait_for_warp()
             for step in range(width):
                 row, i = place_of(width, step)
-                lane = moved_lane(reading, row)
-                if begin + i < lane.end:
-                    out.memory[position_of(out, lane, lane.begin + begin + i)] = tile[0, row, i]
+                lane, k = moved_lane(reading, row), np.int32(begin + i)
+                if k < lane.end:
+                    out.memory[position_of(out, lane, lane.begin + k)] = tile[0, row, i]
             wait_for_warp()  # the tile is used up
+            begin = np.int32(begin - width)
         return state
 
     return ascend_rows if way.rows else ascend_columns
