@@ -3,7 +3,7 @@
     .venv-cuda/bin/python tests/cuda/launches.py FOLDER
 
 compiles the driver in the folder, and fails if arguments, sizes, streams or errors are not what a
-launch was asked for. It prints the microseconds of a launch of twelve arrays, as JSON.
+launch was asked for. It prints microseconds of launches, as JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
 
     from rlcpu.cuda import CudaError, CudaMemoryError, device
     from rlcpu.cuda.compile import kernel
-    from rlcpu.cuda.device import cuda, launch
+    from rlcpu.cuda.device import Prepared, cuda, launch
 
     @kernel
     def add(x, flag, pair, whole, real, word, out):
@@ -116,8 +116,20 @@ def main() -> None:
     twelve = tuple(array(2**41 + 256 * k, 64, np.float32) for k in range(12))
     launch(copy, 64, twelve)
     assert packed("@84q") == tuple(w for k in range(12) for w in words(2**41 + 256 * k, 64, 4))
-    seconds = timeit.repeat(lambda: launch(copy, 64, twelve), number=2000, repeat=5)
-    print(json.dumps(min(seconds) / 2000 * 1e6))
+    before, count, whole = packed("@84q"), len(copy.loaded), Prepared(twelve)
+    for _ in range(2):  # its words are made, then found
+        launch(copy, 64, (x, x))
+        launch(copy, 64, whole)
+        assert packed("@84q") == before
+    launch(add, 1000, x, True, Prepared(Pair(x, (np.float32(1.5), -2))), 1, 0.1, np.uint32(1), x)
+    assert packed("@7q?7qfqqdI7q")[15:17] == (1.5, -2)
+    assert len(copy.loaded) == count, copy.loaded.keys()
+
+    def microseconds(arguments: Any) -> float:
+        seconds = timeit.repeat(lambda: launch(copy, 64, arguments), number=2000, repeat=5)
+        return min(seconds) / 2000 * 1e6
+
+    print(json.dumps({"twelve arrays": microseconds(twelve), "prepared": microseconds(whole)}))
 
 
 if __name__ == "__main__":
