@@ -1,10 +1,10 @@
-"""Few long tridiagonal systems on a CUDA device: cut into chunks, so that there are many threads.
+"""Long tridiagonal systems on a CUDA device, cut into chunks: so that few have many threads.
 
 The rules are those of the CPU (`rlcpu.scan.tridiagonal.equations`, from `eliminate_pair` on): a
 thread reduces a chunk to two equations of its outer unknowns. Those of `GROUP` neighbours are
 reduced to two in turn, and so on, until one thread solves what is left of a system; the outer
 unknowns then spread the same way back, and a thread for each chunk computes those inside. Nothing
-waits for the host.
+waits for the host. Periodic systems, rings of chunks, may be of one.
 
 Equations are read twice; pivots inside of chunks lie in scratch memory, as those of whole systems
 do. The lanes of a kernel are chunks, those of a system one after the other.
@@ -145,7 +145,8 @@ def reduce_kernel(dtype: Any, way: Way) -> Any:
         if exists or way.rows:
             lane = chunk_lane(systems.sizes, cut, min(thread, count - 1), exists)
             reading = reader(systems, lane, cut.rows, equations, systems.arrays.rhs)
-            nothing = ChunkPending(ScaledPending(zero, zero, zero, one), zero, zero)
+            # Of a lone unknown, a ring, the last one is another: 1 * x[1] = 0.
+            nothing = ChunkPending(ScaledPending(one, zero, zero, one), zero, zero)
             state = descend(reading, ChunkDescent(nothing, nothing))
             if exists:
                 write(equations, thread * LEFT, state.one)
@@ -207,7 +208,7 @@ def expand_kernel(dtype: Any, way: Way) -> Any:
             nothing = ScaledPending(zero, zero, zero, one)
             state = InnerDescent(nothing, nothing, ends[at], ends[at + 1], True)
             state = descend(reading, state)
-            last, after = ends[at + 2], ends[at + 3]
+            last, after = ends[at + 2 if lane.length > 1 else at + 1], ends[at + 3]
             known = InnerKnown(last, after, ends[at + 1], last - last == 0)
             known = ascend(reading, known, last)
             if exists and not (state.is_finite and known.is_finite):

@@ -91,15 +91,16 @@ class Way(NamedTuple):
 
     rows: bool  # through tiles
     transposed: bool  # whether lower[k] is upper[k-1] of the arrays
+    periodic: bool  # whether lower[0] is of the last unknown, and the last of upper of x[0]
     ahead: int  # equations that a thread reads before the first of them is used, a power of two
     width: int  # equations of a tile, a power of two; `ahead` in columns
     block: int  # threads of a block
 
 
-def way_of(rows: bool, dtype: Any, transposed: bool = False) -> Way:
+def way_of(rows: bool, dtype: Any, transposed: bool = False, periodic: bool = False) -> Way:
     """Return the fastest way for a layout and a dtype."""
     width = TILE_BYTES // np.dtype(dtype).itemsize if rows else AHEAD
-    return Way(rows, transposed, AHEAD, width, BLOCK)
+    return Way(rows, transposed, periodic, AHEAD, width, BLOCK)
 
 
 def make_reader(way: Way, dtype: Any) -> Any:
@@ -264,16 +265,21 @@ def make_descend(dtype: Any, way: Way, use: Callable[..., Any]) -> Any:
     """Make `descend(reading, state)`, which takes a lane's equations from the first to the last.
 
     `use(reading, state, equation, k)` returns the state after equation k of the lane, of which
-    coefficients of unknowns that the system does not have are 0.
+    coefficients of unknowns that the system does not have are 0. In a ring of one unknown, that
+    unknown is its own neighbour on both sides.
     """
     ahead, width, shift = way.ahead, way.width, int(way.transposed)
-    zero, zero_k = dtype(0), np.int32(0)
+    zero, zero_k, periodic = dtype(0), np.int32(0), way.periodic
 
     def use_raw(reading, state, raw, k):
-        lane = reading.lane
-        lower = raw.lower if lane.begin + k > 0 else zero
-        upper = raw.upper if lane.begin + k + 1 < lane.length else zero
-        return use(reading, state, PlainEquation(lower, raw.diagonal, upper, raw.rhs), k)
+        lane, (lower, diagonal, upper, rhs) = reading.lane, raw
+        if periodic:
+            if lane.length == 1:
+                lower, diagonal, upper = zero, lower + diagonal + upper, zero
+        else:
+            lower = lower if lane.begin + k > 0 else zero
+            upper = upper if lane.begin + k + 1 < lane.length else zero
+        return use(reading, state, PlainEquation(lower, diagonal, upper, rhs), k)
 
     def read_own(reading, k):
         return read_equation(reading.systems.arrays, reading.lane, k, shift)

@@ -44,6 +44,7 @@ from rlcpu.cuda.recurrences import DeviceStrided, constant, device_rule, lane_of
 from rlcpu.scan.arguments import Systems, multiply_gradients
 from rlcpu.scan.tridiagonal.chunks import Mode
 from rlcpu.scan.tridiagonal.equations import Pending, eliminate, scaled, substitute
+from rlcpu.scan.tridiagonal.plans import Cut
 from rlcpu.scan.tridiagonal.status import SingularSystemError, Status, TridiagonalInfo
 
 __all__ = ["asarray", "empty", "multiply", "solve", "solve_ordinary", "solve_transposed", "xp"]
@@ -205,10 +206,13 @@ def _solve(arrays: Any, axis: int, lengths: Any, mode: Mode, raises: bool) -> An
     inputs = PlainEquation(*map(layout.strided, (lower, diagonal, upper, rhs)))
     systems = DeviceSystems(inputs, sizes, dtype(mode.pivoting))
     in_rows = sizes.inner == 1 and result.step_stride <= result.outer_stride
-    way, count = way_of(in_rows, dtype, mode.transposed), sizes.outer * sizes.inner
+    way = way_of(in_rows, dtype, mode.transposed, mode.periodic)
+    count, n = sizes.outer * sizes.inner, sizes.num_steps
     faults = Faults(lambda _: SingularSystemError(to_host(status))) if raises else None
     words = empty(1, np.int64) if faults is None else faults.words  # nobody reads the first
-    cut = cut_of(count, sizes.num_steps) if lengths is None else None
+    cut = cut_of(count, n) if lengths is None else None
+    if mode.periodic and cut is None:
+        cut = Cut(1, n)
     if cut is None:
         status = empty(shape, np.int8)
         _solve_whole(systems, lengths, way, result, status.reshape(-1), words)

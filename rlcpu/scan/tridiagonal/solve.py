@@ -93,7 +93,8 @@ def solve_tridiagonal(
         SingularSystemError: a system has no finite solution or holds NaN or infinity, or its
             backward error is too large. The content of `out` is then undefined; with `return_info`
             it holds the other solutions.
-        NotImplementedError: an array is on a CUDA device, and `periodic` or `check` is asked for.
+        NotImplementedError: an array is on a CUDA device, and `check` is asked for, or `periodic`
+            with `lengths`.
         TypeError: an array is neither float32, float64 nor of whole numbers (which are converted),
             or float32 and float64 are mixed.
         ValueError: shapes do not broadcast, an array lacks the axis of the unknowns, off-diagonals
@@ -125,9 +126,9 @@ def solve_tridiagonal(
         solved = backend.solve_ordinary(arrays, out, axis, mode, raises=not return_info)
         if solved is not None:
             return solved if return_info else solved[0]
-    if backend is not None and (periodic or check is not None):
-        option = "periodic=True" if periodic else 'check="residual"'
-        raise cpu_only(f"solve_tridiagonal with {option}")
+    if backend is not None and (check is not None or (periodic and lengths is not None)):
+        options = 'check="residual"' if check is not None else "periodic=True and lengths"
+        raise cpu_only(f"solve_tridiagonal with {options}")
     systems = check_systems(arrays, axis, out, backend)
     *batch, n = systems.arrays[0].shape
     ends = None if lengths is None else check_lengths(lengths, tuple(batch), n)

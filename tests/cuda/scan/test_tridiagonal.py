@@ -218,10 +218,16 @@ def test_bad_input_of_gradients() -> None:
 # ---------------------------------------------------------------- what only the host computes
 
 
-@pytest.mark.parametrize("option", [{"periodic": True}, {"check": "residual"}])
-def test_options_of_the_host(option: Any) -> None:
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"check": "residual"}, "check=.*: not on"),
+        ({"periodic": True, "lengths": [6] * 3}, "periodic=True and lengths: not on"),
+    ],
+)
+def test_options_of_the_host(option: Any, message: str) -> None:
     rhs = asarray(np.ones((3, 6)))
-    with pytest.raises(NotImplementedError, match=f"{next(iter(option))}=.*: not on"):
+    with pytest.raises(NotImplementedError, match=message):
         solve_tridiagonal(1.0, 4.0, 1.0, rhs, **option)
 
 
@@ -245,6 +251,31 @@ def test_one_system() -> None:
     np.testing.assert_allclose(to_host(solve_tridiagonal(lower, diagonal, upper, rhs)), 1.0)
     with pytest.raises(SingularSystemError, match="1 of 1 systems not solved: singular"):
         solve_tridiagonal(0.0, 0.0, 0.0, rhs)
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (3, 2), (4, 3), (9, 21), (3, 61)])
+@pytest.mark.parametrize(("axis", "dtype"), [(0, np.float64), (-1, np.float32)])
+@pytest.mark.parametrize("family", ["random", "dominant"])
+def test_rings(family: str, axis: int, dtype: Any, shape: Any) -> None:
+    given = naive.ring(family, shape, dtype)
+    x, status = solve(given, axis, periodic=True)
+    assert not status.any()
+    assert naive.backward_error(*given, x, periodic=True).max() < 200 * np.finfo(dtype).eps
+    if family == "dominant":
+        x, _ = solve(given, axis, periodic=True, method="thomas")
+        assert naive.backward_error(*given, x, periodic=True).max() < 10 * np.finfo(dtype).eps
+
+
+def test_statuses_of_rings() -> None:
+    given = [asarray(a) for a in naive.ring("dominant", (4, 5))]
+    given[0][1] = given[2][1] = -1.0  # each row of this one sums to zero
+    given[1][1] = 2.0
+    given[0][2, 0] = np.inf
+    _, info = solve_tridiagonal(*given, periodic=True, return_info=True)
+    status = to_host(info.status)
+    assert status[[0, 2, 3]].tolist() == [Status.SOLVED, Status.NOT_FINITE, Status.SOLVED]
+    with pytest.raises(SingularSystemError, match=r"\(2,\) not finite"):
+        solve_tridiagonal(*given, periodic=True)
 
 
 # ---------------------------------------------------------------- few long systems
