@@ -80,7 +80,8 @@ def curve(figures: list[float], job: str) -> str:
         for k, y in enumerate(logs)
     )
     return (
-        f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="seconds of {job}" '
-        'style="overflow: visible">'
+        f'<svg width="{WIDTH}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="seconds of {job}" '
+        'style="max-width: 100%; overflow: visible">'
         f'<polyline points="{points}" fill="none" stroke="{colours.BLUE}" stroke-width="2"/></svg>'
     )

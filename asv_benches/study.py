@@ -338,7 +338,9 @@ def chapter(path: Path = PATH) -> dict[str, Any]:
 
 def markdown(path: Path = PATH) -> str:
     """The table of the documentation."""
-    rows = [HEAD, ["---"] * len(HEAD), *(line.cells() for line in summary(load(path)))]
+    right = {"return", "seeds", "steps", "CPU"}
+    rule = ["---:" if name in right else "---" for name in HEAD]
+    rows = [HEAD, rule, *(line.cells() for line in summary(load(path)))]
     return "\n".join([*(f"| {' | '.join(cells)} |" for cells in rows), "", note(load(path))])
 
 
