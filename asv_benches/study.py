@@ -242,11 +242,16 @@ class Line(NamedTuple):
         if self.published is not None:
             shown[0] += f" ({self.source})"
         mean = f"{self.mean:.2f}" if abs(self.mean) < 10 else f"{self.mean:.1f}"
-        error = f" +- {self.error:.2g}" if self.seeds > 1 else ""
+        error = f" +- {rounded(self.error)}" if self.seeds > 1 else ""
         chosen = " (default)" if fitting(self.env) == self.algorithm else ""
         agent, steps = f"{self.algorithm.upper()}{chosen}", f"{self.steps:,}"
         figures = (mean + error, self.of_wanted, *shown, steps, f"{self.seconds:.3g} s")
         return (self.env, agent, *figures)
+
+
+def rounded(error: float) -> str:
+    """Two digits of an error, or all of its whole number."""
+    return f"{error:.2g}" if error < 99.5 else f"{error:.0f}"
 
 
 HEAD = ("environment", "agent", "return", "seeds", "published", "threshold", "steps", "CPU")
@@ -340,8 +345,10 @@ def markdown(path: Path = PATH) -> str:
     """The table of the documentation."""
     right = {"return", "seeds", "steps", "CPU"}
     rule = ["---:" if name in right else "---" for name in HEAD]
-    rows = [HEAD, rule, *(line.cells() for line in summary(load(path)))]
-    return "\n".join([*(f"| {' | '.join(cells)} |" for cells in rows), "", note(load(path))])
+    cells = [line.cells() for line in summary(load(path))]
+    # A long name may go on in the next line behind its family.
+    rows = [HEAD, rule, *((env.replace("/", "/<wbr>"), *rest) for env, *rest in cells)]
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", note(load(path))])
 
 
 # ---------------------------------------------------------------- the command

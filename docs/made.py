@@ -227,7 +227,7 @@ def study() -> tuple[
         groups.setdefault(env_id, {})[algorithm] = runs
     for line in study.summary(loaded):
         digits = 2 if abs(line.mean) < 10 else 1
-        error = f" ± {line.error:.2g}" if line.seeds > 1 else ""
+        error = f" ± {study.rounded(line.error)}" if line.seeds > 1 else ""
         mean = f"{line.mean:.{digits}f}{error}"
         cells = (
             line.algorithm.upper(),
