@@ -17,6 +17,7 @@ from rlcpu.cuda.chunks import (
 )
 from rlcpu.cuda.equations import DeviceSystems, PlainEquation, way_of
 from rlcpu.cuda.recurrences import (
+    AHEAD,
     DeviceStrided,
     LaneInputs,
     LaneSizes,
@@ -63,7 +64,7 @@ def jobs() -> Iterator[tuple[Any, ...]]:
         # Rules differ in a few operations: in float64, one speaks for all.
         for word, rule in RULES.items() if dtype is np.float32 else [("gae", ADVANTAGES)]:
             lanes = SIZES, "int64, int32[::1]", real, real
-            yield f"{word}_{name}", lane_kernel(rule, dtype), inputs, *lanes
+            yield f"{word}_{name}", lane_kernel(rule, dtype, AHEAD), inputs, *lanes
         window = window_kernel(LAMBDA_RETURNS, dtype)
         yield f"nstep_returns_{name}", window, inputs, SIZES, "int64", real
         yield f"linear_rows_{name}", linear_kernel(dtype), *scan_types(real)
