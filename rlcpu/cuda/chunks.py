@@ -46,7 +46,7 @@ from rlcpu.scan.tridiagonal.status import Status
 
 SINGULAR, NOT_FINITE = int(Status.SINGULAR), int(Status.NOT_FINITE)
 #: Unknowns from which systems are cut, and systems of a multiprocessor from which they are not:
-#: where there are four warps of whole ones, to read everything twice does not pay.
+#: four warps of whole ones have half of what it can carry on the way, and chunks are read twice.
 LONG, MANY = (40, 8) if SIMULATED else (512, 128)
 #: Chunks of a multiprocessor: 16 warps, as the two pending equations take 128 registers.
 CHUNKS = 16 if SIMULATED else 512

@@ -8,8 +8,8 @@ kernel is made for one of them:
 - rows: the numbers of a lane are neighbours. The threads of a warp read a piece of all their lanes
   together into a tile in shared memory, from which each takes its own; results go the other way.
 
-Occupancy hides latency: a multiprocessor has the 24 warps that 100,000 systems are, with 80
-registers and 9 KB of tiles each, and each thread has 16 numbers on the way.
+Occupancy is to hide latency: 80 registers a thread and 9 KB of tiles a warp leave room for 24 warps
+on a multiprocessor, and each thread has 16 numbers on the way.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Way(NamedTuple):
 
 
 def way_of(rows: bool, dtype: Any, transposed: bool = False, periodic: bool = False) -> Way:
-    """Return the fastest way for a layout and a dtype."""
+    """Return how numbers of a layout and a dtype travel."""
     width = TILE_BYTES // np.dtype(dtype).itemsize if rows else AHEAD
     return Way(rows, transposed, periodic, AHEAD, width, BLOCK)
 

@@ -47,10 +47,10 @@ def solve_tridiagonal(
     first, columns with `lengths` too, which takes about 1.5 times as long.
 
     Systems on a CUDA device are solved there, each by one thread, or in chunks where they are long
-    and few: of 512 unknowns or more, fewer than 128 for each multiprocessor. Pivots take memory
-    there: three numbers an unknown, two of whole systems without pivoting, and of these for 1,024
-    systems for each multiprocessor at most. With `return_info` the call returns before the
-    statuses, which stay there, are known.
+    and few: of 512 unknowns or more, fewer than 128 for each multiprocessor, and no `lengths`.
+    Pivots take memory there: three numbers an unknown, two of whole systems without pivoting, and
+    of these for 1,024 systems for each multiprocessor at most. With `return_info` the call returns
+    before the statuses, which stay there, are known.
 
     One matrix for many right-hand sides is eliminated again for each of them: `factor_tridiagonal`
     takes about a third of the time.
@@ -61,8 +61,8 @@ def solve_tridiagonal(
     2,048 unknowns or more, and all of 32,768, are cut into chunks, which have less choice of
     pivots: a lone system of 10,000 such equations has up to 1e9 epsilons, and normwise, in
     proportion to the largest terms, 5e2. `check="residual"` mends that. On the host, solutions of
-    chunks with a small pivot are refined; on a device none is, and the worst of 400,000 random
-    equations has 1e2 epsilons.
+    chunks with a small pivot are refined; on a device none is: without it, the worst of 400,000
+    random equations has 1e2 epsilons.
 
     Args:
         lower: coefficients below the diagonal, padded to n; `lower[0]` is ignored, whatever it is.
