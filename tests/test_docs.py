@@ -128,6 +128,12 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
         tmp_path / "catalogue" / "taxi-v4" / "index.html"
     ).read_text("utf-8")
     assert (tmp_path / "guide" / "01_quickstart.ipynb").exists()
+    lander = (tmp_path / "catalogue" / "lunarlander-v3" / "index.html").read_text("utf-8")
+    assert "<td>heuristic</td>" in lander  # of a table in its docstring
+    start = (tmp_path / "index.html").read_text("utf-8")
+    scripts = re.findall(r'<script src="(howto/[^"]+)"', start)
+    assert len(scripts) == 4
+    assert [script for script in scripts if not (tmp_path / script).exists()] == []
     empty = r"<td[^>]*></td>"
     texts = {path.parent.name: path.read_text("utf-8") for path in tmp_path.rglob("*.html")}
     assert [name for name, text in texts.items() if re.search(empty, text)] == []
