@@ -130,9 +130,9 @@ def rollout_kernel(
             for k in range(num_steps):
                 # Offsets are 0: the compiler knows but that they are multiples of four, and change.
                 offset = u64(runtime_zero * k) << two
-                bits, at = mix(low, high, u32(counter + k)), u64(k) * n + i
                 if crowded:  # registers are worth more than these loads
-                    params = unpack(numbers)
+                    params, low, high = unpack(numbers), words[i], words[n + i]
+                bits, at = mix(low, high, u32(counter + k)), u64(k) * n + i
                 observation = observe(state, params)
                 if records:  # numbers side by side: 1
                     put_observation(out.observations, at * width, one, observation)
