@@ -81,7 +81,6 @@ class CudaEngine(Engine):
             ),
             (code.varied, f"parameters that vary ({', '.join(code.varied)})"),
             (code.action_mask, "action masks"),
-            (code.choices, "actions of MultiDiscrete"),
         ):
             if refused:
                 raise cpu_only(f"{self.dynamics.id}: {what}", TypeError)
@@ -98,11 +97,12 @@ class CudaEngine(Engine):
         self._may_wait = False  # whether an environment may have finished and not begun anew
         space: Any = self.dynamics.action_space
         # Actions that are whole numbers have one number there, which nothing reads.
-        bounds = np.concatenate((space.low, space.high)) if self.dynamics.action_size else [0.0]
+        is_whole = self.dynamics.is_discrete
+        bounds = [0.0] if is_whole else np.concatenate((space.low, space.high))
         self.bounds = asarray(bounds, np.float32)
         self.numbers = asarray(pack(self.dynamics.params, self.scalar_type))
         self._action_dtypes = {self.action_dtype}
-        if self.dynamics.is_discrete:
+        if is_whole:
             self._action_dtypes.add(np.dtype(np.int32))
         single, flag = np.dtype(np.float32), np.dtype(np.bool_)
         shown = self.rows * n, single
@@ -154,7 +154,7 @@ class CudaEngine(Engine):
         """Take one step; see `Engine.step`. Returns before it has happened.
 
         Args:
-            actions: integers of a `Discrete`, numbers of a `Box`, on the device, or on the host.
+            actions: (N,) or (N, action_size), on the device, or on the host.
 
         Raises:
             TypeError, ValueError: see `convert`; nothing has been stepped then.
@@ -317,6 +317,7 @@ class CudaRunner(Runner):
             self._launch(code, arrays, min(FLUSH, num_steps - begin), sums)
             returns += to_host(sums.returns).reshape(2, -1).sum(axis=1, dtype=np.float64)
             counts += to_host(sums.counts).reshape(2, -1).sum(axis=1, dtype=np.int64)
+        engine.faults.check()  # of steps before, which the device may not have taken until now
         (total, squares), (episodes, steps) = returns.tolist(), counts.tolist()
         return [episodes, total, squares, 0, steps]  # 0 faults, see `engine.form.EPISODES`
 

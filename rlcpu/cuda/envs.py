@@ -134,7 +134,7 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
     """Return the driver (states, words, actions, numbers, counter, limit, faults, out) of one step.
 
     `states` are `DeviceStates`, which it overwrites, `words` (2 * N,) uint32 low and high words of
-    the keys, `actions` (N,) integers or (N * action_size,) float32, `numbers` (num_numbers,) the
+    the keys, `actions` (N,) or (N * action_size,) integers or float32, `numbers` (num_numbers,) the
     parameters of the environment, `counter` that of random numbers, `limit` the steps of an
     episode, `faults` the words of `Faults`, and `out` `StepOutputs`.
 
@@ -187,13 +187,22 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
 
 def _make_take_action(env: Structure, dtype: type) -> Any:
     """Make (actions, i) -> (action of environment i, whether it is none that can be taken)."""
-    width, count, load = u64(env.action_size), env.num_actions, read(env.action_size, dtype)
-    one = u64(1)
+    width, one, count, limits = u64(env.action_size), u64(1), env.num_actions, env.choices
+    load = read(env.action_size, np.int64 if limits else dtype)
+    zeros = (0,) * env.action_size
+    items = source_of_tuple(f"whole(values[{k}])" for k in range(env.action_size))
+    to_whole = define(f"def to_whole(values): return {items}", whole=np.int32)
 
     def take_choice(actions, i):
         action = actions[i]
         is_bad = action < 0 or action >= count
         return np.int32(0 if is_bad else action), is_bad
+
+    def take_choices(actions, i):
+        action, is_bad = load(actions, i * width, one), False
+        for number, limit in zip(action, limits):  # noqa: B905 (the compiler has no `strict`)
+            is_bad = is_bad or number < 0 or number >= limit
+        return to_whole(zeros if is_bad else action), is_bad
 
     def take_numbers(actions, i):
         action, is_bad = load(actions, i * width, one), False  # whether a number is NaN
@@ -201,6 +210,8 @@ def _make_take_action(env: Structure, dtype: type) -> Any:
             is_bad = is_bad or number != number
         return action, is_bad
 
+    if env.choices:
+        return take_choices
     return take_numbers if env.action_size else take_choice
 
 

@@ -35,7 +35,7 @@ from rlcpu.kernels.compiler.compile import define, source_of_tuple, specialise
 from rlcpu.kernels.machine.random import uniforms
 from rlcpu.nn.layers.activations import hyperbolic_tangent
 from rlcpu.nn.network.graph import NORMALIZED, TANH
-from rlcpu.nn.network.heads import ActScaled, act_categorical, act_gaussian
+from rlcpu.nn.network.heads import ActCategoricals, ActScaled, act_categorical, act_gaussian
 from rlcpu.nn.network.scaling import scaled
 
 #: Activations of a layer that stay in registers; of the 128 registers that four blocks of 128
@@ -78,7 +78,7 @@ def network_of(arrays: PolicyArrays, policy: PolicyCode) -> NetworkFacts | None:
         return None
     activation = arrays.activation
     # Codes from `NORMALIZED` on are of normalised layers; networks that are no MLP have one size.
-    has_known_head = policy.head is None or isinstance(policy.head, ActScaled)
+    has_known_head = policy.head is None or isinstance(policy.head, ActScaled | ActCategoricals)
     if not has_known_head or activation >= NORMALIZED or arrays.sizes.size < 2:
         raise cpu_only(
             "networks with a head of their own, or with other layers than dense ones,", ValueError
@@ -143,7 +143,8 @@ def _decide_by_network(
     num_inputs = _pad(env.observation_rows)
     limit_at = 2 * num_inputs  # behind means and scales, see `pack_policy`
     first_log_std = limit_at + _pad(1)
-    size = first_log_std + _pad(env.action_size)
+    num_stds = 0 if env.choices else env.action_size
+    size = first_log_std + _pad(num_stds)
     forward = make_forward(network.sizes, network.activation, begin=size)
     size += _packed_size(network.sizes)
     value_forward: Any = None
@@ -151,7 +152,7 @@ def _decide_by_network(
         value_forward = make_forward(network.value_sizes, network.activation, begin=size)
         size += _packed_size(network.value_sizes)
     scale = _make_scale(env.observation_rows, first_scale=num_inputs, limit_at=limit_at)
-    items = source_of_tuple(f"weights[{first_log_std + k}]" for k in range(env.action_size))
+    items = source_of_tuple(f"weights[{first_log_std + k}]" for k in range(num_stds))
     log_stds = define(f"def log_stds(weights): return {items}")
     head: Any = policy.head or (act_categorical if env.num_actions else act_gaussian)
     act = specialise(head(env.num_actions or env.action_size), np.float32)

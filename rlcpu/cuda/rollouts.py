@@ -166,7 +166,7 @@ def _record(env: Structure, dtype: type, decide: DeviceDecide) -> Recorder:
     observe, has_value = compile_lane(env, dtype).observe, decide.evaluate is not None
     evaluate: Any = decide.evaluate
     put_observation, put_episode = write(env.observation_rows, np.float32), write(SIZE, dtype)
-    put_action, one = write(max(action_size, 1), np.float32), u64(1)
+    put_action, one = write(action_size, np.int64 if env.choices else np.float32), u64(1)
     width, size = u64(env.observation_rows), u64(action_size)
 
     def record_step(out, sums, at, chosen, step, params, weights, offset):

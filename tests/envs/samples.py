@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcpu.envs import Dynamics
 
@@ -29,6 +29,33 @@ def falling(width: int) -> Dynamics:
         params=NoParams(),
         reset_draws=1,
     )
+
+
+class Worth(NamedTuple):
+    """What the numbers of an action are worth."""
+
+    one: float = 1.0
+    ten: float = 10.0
+    hundred: float = 100.0
+
+
+def _levers_step(state: Any, action: Any, params: Any) -> Any:
+    one, ten, hundred = action
+    number = params.one * float(one) + params.ten * float(ten) + params.hundred * float(hundred)
+    return (state[0] + 1.0, 0.1 * float(one)), number, False
+
+
+#: Three choices in an action, which the reward tells, digit by digit.
+LEVERS = Dynamics(
+    id="Levers-v0",
+    step=_levers_step,
+    reset=lambda uniforms, params: (uniforms[0], 0.0),
+    reset_draws=1,
+    observation_space=Box(-np.inf, np.inf, (2,), np.float32),
+    action_space=MultiDiscrete([3, 2, 4]),
+    params=Worth(),
+    max_episode_steps=5,
+)
 
 
 def _drift_step(state: Any, action: int, params: Any, uniforms: Any) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, MultiDiscrete
+from gymnasium.spaces import MultiDiscrete
 from scipy.stats import chisquare
 
 import rlcpu
@@ -16,38 +16,12 @@ from rlcpu.envs import Dynamics
 from rlcpu.envs.engine.scalar_env import ScalarEnv
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import DQN, PPO, PQN, SAC
+from tests.envs.samples import LEVERS
 from tests.envs.trials import try_kernels
 
 CHOICES = [3, 2, 4]
 NUM_ENVS = 70
 SIGNIFICANCE = 1e-6
-
-
-class Params(NamedTuple):
-    """What the numbers of an action are worth."""
-
-    one: float = 1.0
-    ten: float = 10.0
-    hundred: float = 100.0
-
-
-def step(state, action, params):
-    """The reward tells the action, digit by digit."""
-    one, ten, hundred = action
-    number = params.one * float(one) + params.ten * float(ten) + params.hundred * float(hundred)
-    return (state[0] + 1.0, 0.1 * float(one)), number, False
-
-
-LEVERS = Dynamics(
-    id="Levers-v0",
-    step=step,
-    reset=lambda uniforms, params: (uniforms[0], 0.0),
-    reset_draws=1,
-    observation_space=Box(-np.inf, np.inf, (2,), np.float32),
-    action_space=MultiDiscrete(CHOICES),
-    params=Params(),
-    max_episode_steps=5,
-)
 
 
 def worth(actions: np.ndarray) -> np.ndarray:
@@ -173,8 +147,12 @@ def test_what_is_refused() -> None:
             algorithm(LEVERS)
     with pytest.raises(TypeError, match=r"Levers-v0 has action_space=.*: expected a Box"):
         SAC(LEVERS)
-    fields = {"observation_space": LEVERS.observation_space, "params": Params(), "id": "Levers-v1"}
-    fields |= {"step": step, "reset": LEVERS.reset, "reset_draws": 1}
+    fields = {
+        "observation_space": LEVERS.observation_space,
+        "params": LEVERS.params,
+        "id": "Levers-v1",
+    }
+    fields |= {"step": LEVERS.step, "reset": LEVERS.reset, "reset_draws": 1}
     for space in (MultiDiscrete([[2, 2], [2, 2]]), MultiDiscrete([2, 2], start=[0, 1])):
         with pytest.raises(ValueError, match=r"has to be of one axis and to start at 0"):
             Dynamics(**fields, action_space=space)

@@ -24,7 +24,7 @@ from rlcpu.envs.tasks.minatar import breakout
 from rlcpu.policies import NetworkPolicy
 from rlcpu.train import DQN, PPO, PQN, QRDQN, SAC, TD3
 from tests.envs.masked import SIEVE, TIC_TAC_TOE
-from tests.envs.test_multi_discrete import LEVERS
+from tests.envs.samples import LEVERS
 
 Array = np.ndarray
 PAGES = Path(__file__).parents[2] / "docs" / "howto"

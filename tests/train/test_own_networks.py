@@ -16,7 +16,7 @@ from rlcpu.kernels.compiler import announce
 from rlcpu.policies import NetworkPolicy
 from rlcpu.train import DQN, PPO, SAC
 from tests.envs.masked import COUNTER, TIC_TAC_TOE
-from tests.envs.test_multi_discrete import LEVERS
+from tests.envs.samples import LEVERS
 
 
 def layers(outputs: int, kind: str = "norm") -> Any:

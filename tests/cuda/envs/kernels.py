@@ -21,7 +21,7 @@ from rlcpu.envs.contract.names import find
 from rlcpu.envs.engine.structure import structure
 from rlcpu.policies import MLP, Uniform
 from tests.envs.rollouts import CLASSIC
-from tests.envs.samples import WHOLE
+from tests.envs.samples import LEVERS, WHOLE
 
 U32, F32, FLAGS = "uint32[::1]", "float32[::1]", "boolean[::1]"
 STATES = envs.DeviceStates, F32, U32
@@ -30,7 +30,10 @@ STATES = envs.DeviceStates, F32, U32
 def jobs() -> Iterator[tuple[Any, ...]]:
     """Name, kernel, types of its arguments."""
     register(WHOLE)
+    register(LEVERS)
     yield collect(WHOLE.id)
+    yield collect(LEVERS.id)
+    yield step(LEVERS.id)
     for name in CLASSIC:
         yield simulate(name, np.float32)  # holds the environment's step, reset and observe
     for name in ("CartPole-v1", "Pendulum-v1"):  # one of each kind of action

@@ -19,7 +19,7 @@ from rlcpu.envs.contract.names import find
 from rlcpu.envs.engine.vector_env import VectorEnv
 from rlcpu.policies import MLP, Scalar, Uniform
 from tests.envs.rollouts import CLASSIC, Lean, lean
-from tests.envs.samples import DRIFT, falling
+from tests.envs.samples import DRIFT, LEVERS, falling
 
 pytestmark = pytest.mark.device
 
@@ -195,6 +195,38 @@ def test_the_action_of_one_that_waits_for_its_reset_is_ignored() -> None:
         assert_close(device.step(actions)[0], cpu.step(actions)[0], "float64")
 
 
+def test_several_choices() -> None:
+    cpu, device = make(LEVERS, max_episode_steps=100)
+    rng = np.random.default_rng(4)
+    for dtype in (np.int64, np.int32, np.uint8):
+        actions = rng.integers(0, LEVERS.choices, (NUM_ENVS, 3)).astype(dtype)
+        expected = cpu.step(actions)
+        assert_close(device.step(asarray(actions))[1], expected[1], "float32")
+    for k, value in ((0, 3), (1, -1), (2, 2**32)):
+        wrong = np.zeros((NUM_ENVS, 3), np.int64)
+        wrong[2, k] = value
+        before = to_host(device.state)[2]
+        device.step(asarray(wrong))
+        with pytest.raises(ValueError, match=r"actions\[2\] of Levers-v0, .*below \[3, 2, 4\]"):
+            rlcpu.cuda.synchronize()
+        np.testing.assert_array_equal(to_host(device.state)[2], before)
+        with pytest.raises(ValueError, match=r"actions\[2\]=.* of Levers-v0 \(1 such\)"):
+            device.step(wrong)
+
+
+@pytest.mark.parametrize("value", [None, "shared"])
+def test_policies_of_several_choices(value: str | None) -> None:
+    cpu, device = make(LEVERS)
+    policy: Any = Uniform()
+    if value:
+        policy = MLP(cpu.single_observation_space, cpu.single_action_space, (5,), value=value)
+    expected, found = (rlcpu.collect(env, policy, NUM_STEPS) for env in (cpu, device))
+    assert found.actions.shape == (NUM_STEPS, NUM_ENVS, 3)
+    if SIMULATED or not value:
+        for field in ("actions", "log_probs", "values", "rewards", "observations"):
+            assert_close(getattr(found, field), getattr(expected, field), "float32", NUM_STEPS)
+
+
 def test_wrong_arrays_are_refused() -> None:
     cpu, device = make("CartPole-v1", "float64")
     with pytest.raises(TypeError, match="actions have dtype float32: expected an integer dtype"):
@@ -231,7 +263,6 @@ def test_state_can_be_set() -> None:
 
 
 def test_environments_of_the_cpu_are_refused() -> None:
-    from tests.envs.test_multi_discrete import LEVERS
     from tests.envs.test_states import TOY, WALK
 
     plain = find("CartPole-v1")
@@ -247,7 +278,6 @@ def test_environments_of_the_cpu_are_refused() -> None:
         (dataclasses.replace(plain, reset=shaken, reset_draws=0), {}, "functions of an `rng`"),
         (plain, {"gravity": np.array([9.0, 10.0])}, r"parameters that vary \(gravity\)"),
         (masked(), {}, "action masks"),
-        (LEVERS, {}, "actions of MultiDiscrete"),
     ):
         with pytest.raises(TypeError, match=rf"-v.*: {what}.*: not on a CUDA device, but on the"):
             rlcpu.make_vec(given, 2, device="cuda", **options)
