@@ -157,6 +157,7 @@ steps, returns = np.array(history.curve).T
 axes.plot(steps / 1000, returns, label="PPO, seed 0")
 axes.axhline(chance, color="black", linewidth=1, linestyle="--", label="at random")
 axes.set(xlabel="thousand steps", ylabel="cells cut in an episode", title="A field of 12 x 12")
+axes.set_ylim(0, None)
 figure.legend(loc="outside lower center", ncols=2)
 plt.show()
 
