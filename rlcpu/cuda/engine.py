@@ -17,7 +17,7 @@ from gymnasium.error import ResetNeeded
 
 from rlcpu.backends import cpu_only, device_of
 from rlcpu.cuda.compile import Kernel
-from rlcpu.cuda.device import asarray, empty, empty_arrays, launch, to_host, zeros
+from rlcpu.cuda.device import Prepared, asarray, empty, empty_arrays, launch, to_host, zeros
 from rlcpu.cuda.envs import DeviceStates, StepOutputs, observe_kernel, reset_kernel, step_kernel
 from rlcpu.cuda.faults import Faults
 from rlcpu.cuda.networks import network_of, pack_policy
@@ -101,6 +101,10 @@ class CudaEngine(Engine):
         bounds = [0.0] if is_whole else np.concatenate((space.low, space.high))
         self.bounds = asarray(bounds, np.float32)
         self.numbers = asarray(pack(self.dynamics.params, self.scalar_type))
+        #: What each launch of a step takes.
+        self._step_inputs = tuple(
+            map(Prepared, (self.states, self.words, self.numbers, self.faults.words))
+        )
         self._action_dtypes = {self.action_dtype}
         if is_whole:
             self._action_dtypes.add(np.dtype(np.int32))
@@ -167,10 +171,10 @@ class CudaEngine(Engine):
         observations, *others = empty_arrays(*self._outputs)
         finals = others.pop() if self.same_step else observations  # which are not written twice
         out = StepOutputs(observations, finals, *others)
+        states, words, numbers, faults = self._step_inputs
         self.launch(
-            self._step_kernel, self.states, self.words, taken, self.numbers, self.counter,
-            self.limit, self.faults.words, out,
-        )  # fmt: skip
+            self._step_kernel, states, words, taken, numbers, self.counter, self.limit, faults, out
+        )
         self.counter = (self.counter + 1) % 2**32
         self._may_wait = not self.same_step
         shape = self.rows, self.num_envs
@@ -261,7 +265,7 @@ class CudaEngine(Engine):
         fresh[0] -= u32(self.counter * int(GOLDEN) % 2**32)
         if not mask.all():
             fresh = np.where(mask, fresh, to_host(self.words).reshape(2, -1))
-        self.words = asarray(fresh.reshape(-1))
+        self.words[:] = asarray(fresh.reshape(-1))  # in place: launches know its memory
 
 
 def _bad_action(dynamics: Dynamics, i: int) -> ValueError:
