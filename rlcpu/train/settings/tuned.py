@@ -30,7 +30,6 @@ FITTING: dict[str, str] = {
 #: Environment steps by environment and algorithm, where they are not the usual ones.
 STEPS: dict[str, dict[str, int]] = {
     "CartPole-v1": {"dqn": 50_000, "pqn": 500_000},
-    "Acrobot-v1": {"dqn": 60_000},
     "Pendulum-v1": {"ppo": 500_000, "sac": 15_000, "td3": 15_000, "ddpg": 15_000},
     "PendulumNoVel-v1": {"ppo": 100_000, "sac": 15_000},
     "CartPoleNoVel-v1": {"ppo": 100_000},
