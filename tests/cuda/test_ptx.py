@@ -112,6 +112,34 @@ def test_machine_code_is_kept(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == files
 
 
+#: Prints how many multiplications and other instructions a square takes, written in three ways.
+SQUARES = """
+import json, math, re, sys
+import numpy as np
+sys.path.insert(0, "tests/cuda")
+import ptx
+from rlcpu.cuda.compile import Kernel, kernel
+from rlcpu.cuda.device import cuda
+from rlcpu.kernels.compiler.compile import specialise
+ptx.pretend_device()
+def count(function):
+    square = specialise(function, np.float32)
+    @kernel
+    def run(x):
+        x[cuda.grid(1)] = square(x[cuda.grid(1)])
+    text = ptx.link(ptx.Job("", run, ("float32[::1]",))).ptx
+    return len(re.findall(r"\\bmul[.]ftz[.]f32", text)), text.count(";")
+ways = lambda x: x * x, lambda x: x ** 2, lambda x: math.pow(x, 2.0)
+print(json.dumps(list(map(count, ways))))
+"""
+
+
+def test_a_square_is_a_product() -> None:
+    product, *others = run("-c", SQUARES)
+    assert product[0] == 1
+    assert others == [product, product]
+
+
 def test_a_kernel_that_cannot_be_linked() -> None:
     code = (
         "import json, sys; sys.path.insert(0, 'tests/cuda')\n"
