@@ -25,7 +25,6 @@ import numpy as np
 from numba import from_dtype
 from numba import types as nbtypes
 from numba.core import cgutils
-from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import (
     intrinsic,
     lower_builtin,
@@ -223,7 +222,7 @@ def _plain_tuple(items):
 
 maths.OVERLOADED.add(plain_tuple)
 _lock = waited_for(threading.RLock())
-waited_for(global_compiler_lock)  # it is taken before ours
+waited_for(linking.compiler_lock)  # after ours, so that forks take it before them
 #: Functions that are being specialised: one of them that is asked for again calls itself.
 _in_progress: set[Callable[..., Any]] = set()
 #: Beginning of the names of modules of networks: their functions index nothing that a user sets.

@@ -33,6 +33,8 @@ from numba.core.targetconfig import ConfigStack
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import GenericRewrites
 
+#: Numba's, held while a kernel is compiled or loaded.
+compiler_lock: Any = global_compiler_lock
 #: Iterations of the longest loop that is unrolled in any case.
 MOST_UNROLLED = 16
 _UNROLL = "llvm.loop.unroll.full"
@@ -216,7 +218,7 @@ def linked_callees(dispatcher: Any, branching: bool = False) -> Iterator[None]:
             it loops over lanes.
     """
     codegen_of_cpu, compiled = dispatcher.targetctx.codegen(), dispatcher.py_func.__qualname__
-    with global_compiler_lock:
+    with compiler_lock:
         create_library = codegen_of_cpu.create_library
 
         def create(name: str, **options: Any) -> Any:

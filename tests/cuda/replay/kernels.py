@@ -22,9 +22,9 @@ _STREAM = "uint64, uint64"
 
 def jobs() -> Iterator[tuple[Any, ...]]:
     """Name, kernel, types of its arguments."""
-    for dtype in ("float32", "float64"):
+    for name, dtype in (("singles", "float32"), ("doubles", "float64")):  # leaves are doubles
         given = f"{_ITEMS}, {dtype}[::1]"
-        yield f"claim {dtype}", trees.claim, given, _RULE, _CLAIMS, _ITEMS
+        yield f"claim by {name}", trees.claim, given, _RULE, _CLAIMS, _ITEMS
     run = trees.NewItems, "int64, int64, int64, int64"
     yield "claim_run", trees.claim_run, run, _LEAVES, _CLAIMS
     yield "settle", trees.settle, _TREE, _CLAIMS, "boolean"
