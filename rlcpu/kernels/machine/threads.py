@@ -9,6 +9,9 @@ The serial kernel takes the place of the parallel one where that could abort or 
 child under OpenMP, in such a child under TBB, and while another one runs under workqueue. A user's
 own `numba.njit(parallel=True)` functions are not guarded: under workqueue they may run neither at
 the same time as each other nor as a kernel of this package.
+
+Nothing guards a fork at the moment when a thread of Python's ends: that holds a lock of libgcc's
+unwinder (seen with Python 3.11), for which the child waits for ever as it loads its first kernel.
 """
 
 from __future__ import annotations
