@@ -104,7 +104,7 @@ def sparkline(numbers: Sequence[float]) -> str:
     finite = [number for number in numbers if math.isfinite(number)]
     low = min(finite, default=0.0)
     scale = (max(finite, default=0.0) - low) or 1.0
-    places = [(x - low) / scale * (len(_BARS) - 1) if x in finite else -1.0 for x in numbers]
+    places = [(x - low) / scale * (len(_BARS) - 1) if math.isfinite(x) else -1.0 for x in numbers]
     return "".join(_BARS[int(place)] if place >= 0.0 else " " for place in places)
 
 

@@ -74,14 +74,14 @@ def cut_of(systems: int, n: int) -> Cut | None:
 
 
 class ChunkDescent(NamedTuple):
-    """What is left of the equations of a chunk so far."""
+    """Holds the two equations that are left of a chunk so far."""
 
     one: ChunkPending
     two: ChunkPending
 
 
 class InnerDescent(NamedTuple):
-    """The same of a chunk whose outer unknowns are known."""
+    """Holds what is left of a chunk's equations so far, its outer unknowns being known."""
 
     one: ScaledPending
     two: ScaledPending
@@ -223,7 +223,7 @@ def expand_kernel(dtype: Any, way: Way) -> Any:
 
 
 class Grouping(NamedTuple):
-    """How the items of systems, chunks or groups of them, form groups."""
+    """Says how items form groups; an item is a chunk, or a group of the level below."""
 
     inner: int  # systems whose items alternate in memory
     items: int  # of a system
@@ -231,7 +231,7 @@ class Grouping(NamedTuple):
 
 
 class ItemGroup(NamedTuple):
-    """The items of a thread: item c is number offset + c * stride of all."""
+    """Names a thread's items, `begin` to `end` - 1: item c is at offset + c * stride."""
 
     offset: Any
     stride: Any

@@ -82,7 +82,7 @@ class Kernel:
                 return self.link(self.compile(kinds, capability), capability)[0]
 
         with announce.time_counted():
-            return cache.kept(self._path(kinds, capability), make)
+            return cache.read_or_make(self._path(kinds, capability), make)
 
     def _path(self, kinds: tuple[Any, ...], capability: tuple[int, int]) -> Path | None:
         """Return the file of the machine code; its name is a hash of all that decides the code."""

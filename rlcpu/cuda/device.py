@@ -376,7 +376,7 @@ _MOST_BYTES = 32764
 
 
 class _Launcher:
-    """What one thread launches kernels with.
+    """Launches kernels for one thread of the host.
 
     Arguments are packed into a buffer that CUDA copies: numbers as C aligns them in a struct, an
     array as the seven words of numba's, which are no memory info, no parent, size, bytes of an

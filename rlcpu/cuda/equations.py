@@ -75,7 +75,7 @@ def lane_of_thread(place, begin, count, length, end):
 
 
 class Reading(NamedTuple):
-    """What one thread of a kernel reads and writes."""
+    """Holds what one thread of a kernel reads and writes."""
 
     systems: DeviceSystems
     lane: SystemLane
@@ -87,7 +87,7 @@ class Reading(NamedTuple):
 
 
 class Way(NamedTuple):
-    """How numbers travel: what a kernel is made for."""
+    """Says how numbers travel; a kernel is made for one way."""
 
     rows: bool  # through tiles
     transposed: bool  # whether lower[k] is upper[k-1] of the arrays

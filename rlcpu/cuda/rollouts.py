@@ -219,6 +219,7 @@ def _add_up(dtype: type) -> Recorder:
 
     def add_up(out, sums):
         """Write the sums of a block, which its threads add up in pairs, always in one order."""
+        # Of each thread: returns and their squares; episodes and their steps.
         returns = cuda.shared.array((2, BLOCK), dtype)
         counts = cuda.shared.array((2, BLOCK), u32)
         block, blocks = cuda.blockIdx.x, cuda.gridDim.x

@@ -31,9 +31,9 @@ from rlcpu.replay.tree import (
 
 #: Threads of a block; the simulator starts each of them, so that it has few.
 BLOCK = 4 if SIMULATED else 256
-#: Of a block of `settle`: a thread for every node of leaves.
-SETTLERS = 4 if SIMULATED else 512
-#: Levels above the leaves that one block of `settle` recomputes, and the leaves below it.
+#: Of a block of `apply_claims`: a thread for every node of leaves.
+APPLY_BLOCK = 4 if SIMULATED else 512
+#: Levels above the leaves that one block of `apply_claims` recomputes, and the leaves below it.
 LEVELS = 2 if SIMULATED else 4
 SPAN = WIDTH**LEVELS
 #: Entries of those levels.
@@ -55,7 +55,7 @@ class TreeMemory(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """What the two kernels of an update hand from one to the other.
+    """Holds what the first kernel of an update hands to the second.
 
     Stamps, and all of `record` but its first number, are 0 between updates.
     """
@@ -76,7 +76,7 @@ class NewItems(NamedTuple):
 
 
 class DrawRequest(NamedTuple):
-    """How leaves are drawn."""
+    """Says how leaves are drawn."""
 
     key: Any  # uint64, of the random numbers
     counter: Any  # uint64, of the first
@@ -172,7 +172,7 @@ def take_leaves(numbers, claims, node, is_refused):
 
 
 @kernel(exact=True)
-def settle(tree, claims, is_whole):
+def apply_claims(tree, claims, is_whole):
     """Write the leaves that have stamps, and recompute all sums above them; all if `is_whole`.
 
     A block recomputes `LEVELS` levels above `SPAN` leaves of its own, and the last one to finish
@@ -235,7 +235,7 @@ def draw(tree, request, words, out, probabilities, minima):
 
     Sums are rounded, so that a target may fall between the shares of two leaves, and a leaf without
     weight be drawn: one that has a weight takes its place, if that is asked for. `minima` are the
-    least leaves of blocks, for `weigh`.
+    least leaves of blocks, for `write_importance_weights`.
     """
     k, least = cuda.grid(1), np.inf
     if k < out.size:
@@ -265,7 +265,7 @@ def draw(tree, request, words, out, probabilities, minima):
 
 
 @kernel(exact=True)
-def weigh(tree, indices, minima, beta, out):
+def write_importance_weights(tree, indices, minima, beta, out):
     """Write importance weights, (n,) float32, of what `draw` drew; zeros if that was nothing."""
     least = np.inf
     for block in range(cuda.threadIdx.x, minima.size, cuda.blockDim.x):
@@ -367,14 +367,14 @@ class DeviceTree(tree_cpu.Tree):
             rule = LeafRule(count, -np.inf, np.inf, count, count, begin=0, num_present=count)
         if rule != self._rule.value:
             self._rule = Prepared(rule)
-        given = [
+        arrays = [
             device.asarray(each) if type(each) is np.ndarray else xp.ascontiguousarray(each)
             for each in (indices, numbers)
         ]
         size = indices.size
-        args = *given, self._rule, self._claims_of(size), self._words
+        args = *arrays, self._rule, self._claims_of(size), self._words
         launch(claim, size, *args, block=BLOCK, grid=-(-size // BLOCK))
-        self._settle(filled)
+        self._apply_claims(filled)
 
     def write_runs(
         self, num_envs: int, begin: int, end: int, leaves: Any, filled: int | None = None
@@ -386,11 +386,11 @@ class DeviceTree(tree_cpu.Tree):
             run = NewItems(num_envs, slots, (end - count) % slots, count)
             size = num_envs * count
             launch(claim_run, size, run, device.asarray(leaves), self._claims_of(size))
-            self._settle(filled)
+            self._apply_claims(filled)
 
     def rebuild(self, filled: int | None = None) -> None:
         """Recompute everything above the leaves."""
-        self._settle(filled, is_whole=True)
+        self._apply_claims(filled, is_whole=True)
 
     def _memory_of(self, filled: int | None) -> Prepared:
         """Return the tree as kernels take it; all leaves are items where `filled` is None."""
@@ -406,11 +406,11 @@ class DeviceTree(tree_cpu.Tree):
             self._claims = Prepared(claims._replace(leaves=device.empty(2 * size, np.float64)))
         return self._claims
 
-    def _settle(self, filled: int | None, is_whole: bool = False) -> None:
+    def _apply_claims(self, filled: int | None, is_whole: bool = False) -> None:
         """Write leaves that have a stamp, and the sums above; or all sums."""
         blocks = -(-self._begins[1] // SPAN)
         tree = self._memory_of(filled)
-        launch(settle, blocks, tree, self._claims, is_whole, block=SETTLERS, grid=blocks)
+        launch(apply_claims, blocks, tree, self._claims, is_whole, block=APPLY_BLOCK, grid=blocks)
 
     # ------------------------------------------------------------ drawing
 
@@ -439,7 +439,17 @@ class DeviceTree(tree_cpu.Tree):
         if beta is None:
             return None
         weights = device.empty(size, np.float32)
-        launch(weigh, size, tree, out, minima, np.float32(beta), weights, block=BLOCK, grid=grid)
+        launch(
+            write_importance_weights,
+            size,
+            tree,
+            out,
+            minima,
+            np.float32(beta),
+            weights,
+            block=BLOCK,
+            grid=grid,
+        )
         return probabilities, weights
 
     def draw_distinct(

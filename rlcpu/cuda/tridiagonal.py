@@ -57,7 +57,7 @@ SINGULAR, NOT_FINITE = int(Status.SINGULAR), int(Status.NOT_FINITE)
 
 
 class Descent(NamedTuple):
-    """What is left of the equations of a lane so far."""
+    """Holds what is left of the equations of a lane so far."""
 
     pending: Pending
     is_finite: Any  # whether all their numbers are

@@ -116,7 +116,7 @@ class PairLimits(NamedTuple):
 
 
 class LeafRule(NamedTuple):
-    """Which numbers a tree takes for its leaves, and what leaves become of them.
+    """Says which numbers a tree takes, and which leaves it makes of them.
 
     Each environment has `per_env` leaves, side by side. Some of the numbers are passed over: those
     of leaves k of an environment with (k - begin) % per_env >= num_present.

@@ -428,14 +428,14 @@ def test_content_is_made_where_its_file_is_absent_or_damaged(folder, monkeypatch
         made.append(b"code %d" % len(made))
         return made[-1]
 
-    assert cache.kept(path, make) == b"code 0"
-    assert cache.kept(path, make) == b"code 0"
+    assert cache.read_or_make(path, make) == b"code 0"
+    assert cache.read_or_make(path, make) == b"code 0"
     path.write_bytes(path.read_bytes()[:-1])
-    assert cache.kept(path, make) == b"code 1"
+    assert cache.read_or_make(path, make) == b"code 1"
     path.chmod(0o666)  # others could write code that this process would run
-    assert cache.kept(path, make) == b"code 2"
-    assert cache.kept(path, make) == b"code 2"
-    assert cache.kept(None, make) == b"code 3"
+    assert cache.read_or_make(path, make) == b"code 2"
+    assert cache.read_or_make(path, make) == b"code 2"
+    assert cache.read_or_make(None, make) == b"code 3"
     assert files_in(folder) == [path]
 
     def refuse(*_: Any) -> None:
@@ -443,11 +443,11 @@ def test_content_is_made_where_its_file_is_absent_or_damaged(folder, monkeypatch
 
     monkeypatch.setattr(cache, "write_whole", refuse)
     with pytest.warns(RuntimeWarning, match="no space left"):
-        assert cache.kept(folder / "other.cubin", make) == b"code 4"
+        assert cache.read_or_make(folder / "other.cubin", make) == b"code 4"
 
     def fail() -> bytes:
         raise ValueError("no code")
 
     with pytest.raises(ValueError, match="no code"):
-        cache.kept(folder / "other.cubin", fail)
+        cache.read_or_make(folder / "other.cubin", fail)
     assert files_in(folder) == [path]  # nobody's turn is left

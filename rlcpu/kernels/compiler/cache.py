@@ -246,7 +246,7 @@ class CompileTurn:
         self._file = -1
 
 
-def kept(path: Path | None, make: Callable[[], bytes]) -> bytes:
+def read_or_make(path: Path | None, make: Callable[[], bytes]) -> bytes:
     """Return the content of a file, which `make` makes where it is absent or damaged.
 
     Of processes that start together one makes it, and the others wait for it. Without a path, or

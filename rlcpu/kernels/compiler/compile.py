@@ -445,7 +445,7 @@ def kernel(
     subject = subject or ".".join(function.__module__.split(".")[:2])  # such as rlcpu.envs
 
     def wrap(compile_for: Callable[..., Any]) -> Callable[..., Any]:
-        """Return numba's function that compiles for new types, with what is done around it."""
+        """Return a function that compiles as `compile_for` does, and announces it."""
 
         def compiled(*kinds: Any) -> Any:
             # Not for parallel loops, of which numba makes functions in a way of its own.

@@ -27,11 +27,16 @@ def jobs() -> Iterator[tuple[Any, ...]]:
         yield f"claim by {name}", trees.claim, given, _RULE, _CLAIMS, _ITEMS
     run = trees.NewItems, "int64, int64, int64, int64"
     yield "claim_run", trees.claim_run, run, _LEAVES, _CLAIMS
-    yield "settle", trees.settle, _TREE, _CLAIMS, "boolean"
+    yield "apply_claims", trees.apply_claims, _TREE, _CLAIMS, "boolean"
     yield "summarise", trees.summarise, _TREE, _LEAVES
     request = trees.DrawRequest, f"{_STREAM}, boolean, boolean, boolean"
     yield "draw", trees.draw, _TREE, request, f"{_ITEMS}, {_ITEMS}, {_LEAVES}, {_LEAVES}"
-    yield "weigh", trees.weigh, _TREE, f"{_ITEMS}, {_LEAVES}, float32, float32[::1]"
+    yield (
+        "write_importance_weights",
+        trees.write_importance_weights,
+        _TREE,
+        f"{_ITEMS}, {_LEAVES}, float32, float32[::1]",
+    )
     items = "int64, int64, int64, int64"
     yield "draw_items", replay.draw_items_kernel, f"{_STREAM}, {items}, {_ITEMS}"
     yield "follow", replay.follow_kernel, f"{_ITEMS}, int64, {_ITEMS}"

@@ -216,7 +216,7 @@ def test_a_side_of_the_host_is_checked_at_once() -> None:
     assert_alike(host, tree)
 
 
-@pytest.mark.parametrize("kernel", ["claim", "settle"])
+@pytest.mark.parametrize("kernel", ["claim", "apply_claims"])
 def test_an_update_that_is_interrupted_is_done(
     kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
