@@ -298,8 +298,8 @@ def test_kills_of_a_machine_and_of_a_process_lose_no_count(cluster, machines):
     assert {"Collector", "ReplayShard"} <= set(found)
     assert num_restarts() > len(found)
     assert agent.num_updates >= updates[0] + 200
-    end = time.monotonic() + 30.0
-    while actors() and time.monotonic() < end:  # they are told to end, and take a moment
+    end = time.monotonic() + 120.0
+    while actors() and time.monotonic() < end:  # they are told to end, which takes a busy machine
         time.sleep(0.1)
     assert not actors()
 
