@@ -285,6 +285,38 @@ def test_items_of_tables_in_a_branch_are_named_where_vectors_have_32_bytes() -> 
     assert advised == "in vectors of 8 lanes"
 
 
+NEXT_TURN = np.array([3, 5, 1, 7, 0, 2, 4, 6], np.int8)
+
+
+def following(turn: int) -> int:
+    return NEXT_TURN[turn]
+
+
+def guarded_byte(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    turn = NEXT_TURN[state.turn % 8] if action == 1 else state.turn
+    return State(state.place + 1.0, turn), state.place, state.place > 3.0
+
+
+def guarded_call(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    turn = following(state.turn % 8) if action == 1 else state.turn
+    return State(state.place + 1.0, turn), state.place, state.place > 3.0
+
+
+def unguarded_byte(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    after = following(state.turn % 8)
+    turn = after if action == 1 else state.turn
+    return State(state.place + 1.0, turn), state.place, state.place > 3.0
+
+
+def test_items_of_tables_of_bytes_in_a_branch_are_named() -> None:
+    """Whatever the vectors, and also where a function that is called there reads them."""
+    what = "an item of a table in one branch: read it before, and choose by a ternary"
+    for step in (guarded_byte, guarded_call):
+        (reason,) = driver_of(make(step)).reasons
+        assert reason == f"{what} ({__file__}:{step.__code__.co_firstlineno + 1})"
+    assert driver_of(make(unguarded_byte)).lanes > 1
+
+
 @needs_avx512
 def test_a_loop_over_pairs_becomes_vectors_in_rollouts() -> None:
     for four in (connect_four.four_of_pairs, connect_four.four):

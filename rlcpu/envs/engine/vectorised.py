@@ -21,7 +21,6 @@ import numpy as np
 
 from rlcpu.kernels.compiler import hooks, linking
 from rlcpu.kernels.compiler.functions import is_users, package_of, references
-from rlcpu.kernels.machine.vectors import VECTOR_BYTES
 
 logger = logging.getLogger("rlcpu")
 _LIBM = "a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|pow|fmod|hypot|erfc?|l?gamma|cbrt"
@@ -38,8 +37,6 @@ _POWER = "`**` with a whole exponent that is known at run time only,"
 _STORES = re.compile(r"^\s*store (?:<(\d+) x )?.*!alias\.scope (!\d+)", re.MULTILINE)
 #: How a step runs of states with arrays.
 ONE_AT_A_TIME = "one environment at a time: its state holds arrays, and loops over them vectorise"
-#: Bytes of a vector of AVX-512, which reads items of a table for some lanes alone.
-WIDEST = 64
 #: Scopes in a list of one store: several where code was inlined twice. Longer lists are of loads.
 _FEW_SCOPES = 8
 
@@ -83,8 +80,7 @@ def find_driver(compiled: Any, step: Any, known: tuple[str, ...] = ()) -> Driver
         calls_pow = any(name.startswith(("pow", "exp2")) for name in calls)
         loops = _search_sources(step, _loops)
         reasons += [loop for loop in loops if not (calls_pow and loop.startswith(_POWER))]
-        if not reasons and VECTOR_BYTES < WIDEST:
-            reasons += _search_sources(step, _guarded_reads)
+        reasons += [] if reasons else _search_sources(step, _guarded_reads)
         # LLVM makes selections of most `return`s: they are a reason only where there is no other.
         reasons += [] if reasons else _search_sources(step, _early_returns)
     return Driver(lanes, tuple(dict.fromkeys(reasons)))
@@ -188,11 +184,15 @@ def called_functions(step: Any) -> Iterator[Any]:
         queue += [value for value in called if is_users(value.__module__)]
 
 
-def _search_sources(step: Any, search: Callable[[Any, Any, str], Iterator[str]]) -> Iterator[str]:
-    """Yield the results of `search` for a function and all functions of users that it calls.
+class _Source(NamedTuple):
+    """A function of a user's, and its syntax tree, whose lines are those of the file."""
 
-    `search` takes a function, its syntax tree, whose lines are those of the file, and the file.
-    """
+    function: Any
+    tree: Any
+
+
+def _sources(step: Any) -> Iterator[_Source]:
+    """Yield the sources, as far as they are known, of a function and all that it calls."""
     for function in called_functions(step):
         try:
             lines, first = inspect.getsourcelines(function)
@@ -200,6 +200,15 @@ def _search_sources(step: Any, search: Callable[[Any, Any, str], Iterator[str]])
         except (OSError, SyntaxError):
             continue
         ast.increment_lineno(tree, first - 1)
+        yield _Source(function, tree)
+
+
+def _search_sources(step: Any, search: Callable[[Any, Any, str], Iterator[str]]) -> Iterator[str]:
+    """Yield the results of `search` for a function and all functions of users that it calls.
+
+    `search` takes a function, its syntax tree and the file.
+    """
+    for function, tree in _sources(step):
         yield from search(function, tree, function.__code__.co_filename)
 
 
@@ -250,22 +259,42 @@ def _early_returns(function: Any, tree: Any, path: str) -> Iterator[str]:
 
 
 def _guarded_reads(function: Any, tree: Any, path: str) -> Iterator[str]:
-    """Yield advice on reads of tables in one branch of a choice.
+    """Yield advice on reads of tables in one branch of a choice, or in functions called there.
 
-    Processors without AVX-512 have no reads for some lanes alone, and LLVM makes none of several.
+    Processors without AVX-512 have no reads for some lanes alone, and LLVM makes none of several;
+    with AVX-512 there are none of whole numbers below 32 bits.
     """
     choices = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp)]
     branches = [part for node in choices for part in (node.body, node.orelse)]
     lines: set[int] = set()
     for branch in branches:
         for statement in branch if isinstance(branch, list) else [branch]:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
-                    table = function.__globals__.get(getattr(node.value, "id", ""))
-                    lines |= {node.lineno} if isinstance(table, np.ndarray) else set()
+            called = _named(function, [n.func for n in ast.walk(statement) if type(n) is ast.Call])
+            reads = any(
+                any(_reads_of_tables(source.function, source.tree))
+                for each in called
+                if isinstance(each, types.FunctionType)
+                for source in _sources(each)
+            )
+            lines |= {statement.lineno} if reads else set()
+            lines |= {node.lineno for node in _reads_of_tables(function, statement)}
     for line in sorted(lines):
         advice = "an item of a table in one branch: read it before, and choose by a ternary"
         yield f"{advice} ({path}:{line})"
+
+
+def _reads_of_tables(function: Any, tree: Any) -> Iterator[Any]:
+    """Yield the nodes that read items of arrays which are globals of the function."""
+    reads = (node for node in ast.walk(tree) if isinstance(node, ast.Subscript))
+    for node in reads:
+        table = _named(function, [node.value])[0]
+        if isinstance(table, np.ndarray) and not isinstance(node.slice, ast.Constant):
+            yield node
+
+
+def _named(function: Any, nodes: list[Any]) -> list[Any]:
+    """Return the globals of a function that nodes name, those of them that are names."""
+    return [function.__globals__.get(getattr(node, "id", "")) for node in nodes]
 
 
 def _turns_of(node: ast.For, function: Any) -> int | None:
