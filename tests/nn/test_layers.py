@@ -412,6 +412,18 @@ def test_a_layer_of_a_user_may_have_no_parameters() -> None:
         nn.Network(4, scaled())
 
 
+class Softmax(Doubled):
+    def forward(x: Any, parameters: Any, y: Any) -> None:  # type: ignore[misc]
+        y[:] = np.exp(x)
+
+
+def test_mathematics_of_an_array_is_named_with_its_line() -> None:
+    line = Softmax.forward.__code__.co_firstlineno + 1
+    expected = rf"test_layers.py, line {line}, .*it gives an array to exp: call it number by number"
+    with pytest.raises(TypeError, match=expected):
+        nn.Network(4, Softmax()).outputs(np.zeros((1, 4), np.float32))
+
+
 def squared(y: float, target: float) -> float:
     return (y - target) ** 2
 

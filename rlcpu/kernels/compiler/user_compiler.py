@@ -146,8 +146,17 @@ def _unify(first: Any, second: Any, context: Any, real: Any) -> Any:
 @functools.cache
 def type_rules(real: Any) -> TypeRules:
     """Return the rules of types in a function whose floats are of the type `real`."""
-    convert = _real_arguments if real == types.float32 else lambda _, kinds: kinds
-    return TypeRules(convert, functools.partial(_unify, real=real))
+
+    def arguments(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return with which types a function is called; TypingError for arrays of mathematics."""
+        plain = getattr(function, "py_func", function)
+        is_ours = getattr(plain, "__module__", "") == maths.__name__
+        if is_ours and any(isinstance(kind, types.Array) for kind in kinds):
+            name = plain.__name__
+            raise errors.TypingError(f"it gives an array to {name}: call it number by number")
+        return _real_arguments(function, kinds) if real == types.float32 else kinds
+
+    return TypeRules(arguments, functools.partial(_unify, real=real))
 
 
 # ---------------------------------------------------------------- compilers
