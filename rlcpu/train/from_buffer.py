@@ -139,6 +139,34 @@ class FromBuffer(InRounds):
             self.learner.write_networks(self.learner.names[:1])  # of the updates that were made
             raise
 
+    @answered
+    def minibatch(self, size: int | None = None) -> dict[str, Any]:
+        """Draw what an update would learn from, as arguments of the learner, and learn nothing.
+
+        `agent.learner.losses(**agent.minibatch())` are the losses of such a minibatch, and
+        `agent.learner.gradients(**agent.minibatch())` its gradients. The next update draws others
+        than it would have drawn.
+
+        Args:
+            size: transitions, or sequences of networks with memory; None for those of an update.
+
+        Returns:
+            By name: `batch`, its columns by theirs, arrays with a row for each sample, rewards
+            summed, scaled and normalised as losses see them; `normalise`, by which scalings
+            networks get columns; `settings`; and how the samples are sequences, with memory.
+
+        Raises:
+            TypeError, ValueError: `size` is no count, or the buffer cannot be drawn from.
+        """
+        size = self._draw_size if size is None else check_count("size", size)
+        if not self.buffer.can_sample(size):
+            raise ValueError(f"buffer={self.buffer!r}: expected one that {size} can be drawn from")
+        options = buffers.options_of_draws(self.buffer, self.env)
+        samples = self._samples_of(self.buffer.sample(size, **options))
+        sequences = {name: x for name, x in samples.options.items() if name != "minibatch_size"}
+        learnt_by = {"normalise": self._normalisation, "settings": self.settings()}
+        return {"batch": samples.columns, **learnt_by, **sequences}
+
     def _improve(self, updates_left: int, batch: Any = None) -> Any:
         """Make so many updates, the first from `batch`, and return the losses of the last ones."""
         report: dict[str, Any] = {}
