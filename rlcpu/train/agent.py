@@ -112,6 +112,7 @@ class Agent(ActingAgent):
     ledger: Any = None
     _rollout: Rollout | None
     _input_watch: InputWatch
+    _compiled_before: float  # seconds in which the process had compiled before it was made
 
     def __init_subclass__(cls) -> None:
         """Show the fields of the config where the class is shown, as by `help`."""
@@ -140,9 +141,13 @@ class Agent(ActingAgent):
         """
         self.seed, env = check_seed(seed), check_env(env)
         dynamics = env if isinstance(env, Dynamics) else env.dynamics
+        if isinstance(dynamics, SpacesTask) and not hasattr(type(self), "learn_offline"):
+            reason = f"{self.algorithm} learns from steps of its own, expected an environment"
+            raise TypeError(f"env={dynamics!r}: {reason}")
         defaults = self.default_config(dynamics)
         self.config = choose_config(type(self), env, config, defaults, settings)
         self._check_fit(dynamics)
+        self._compiled_before = announce.seconds()
         announce.expect(dynamics.id, self.num_kernels)
         if isinstance(env, Dynamics):
             env = make_vec(env, self.config.num_envs, dtype=dtype, num_threads=num_threads)
@@ -159,6 +164,11 @@ class Agent(ActingAgent):
         self._input_watch = InputWatch(dynamics.observation_space)
         self._rollout = None
         return seeds
+
+    def _begin_history(self) -> None:
+        """Set an empty history, the last thing in making an agent; the first `learn` adds to it."""
+        seconds = announce.seconds() - self._compiled_before
+        self.history = History(losses=self._no_losses, time_compile=seconds)
 
     @classmethod
     def default_config(cls, dynamics: Dynamics) -> Any:
@@ -335,8 +345,9 @@ class Agent(ActingAgent):
             if num_collectors is not None:
                 opened = self._open_session(total_steps, processes)
             self._past = tuple(self.calls)
+            before = 0.0 if self.history.stopped else self.history.time_compile
             history = self.history = History(losses=self._no_losses, steps_before=self.steps)
-            start, compiled = clock(), announce.seconds()
+            start, compiled = clock(), announce.seconds() - before
             bar, size = None, self.config.num_steps * self.env.num_envs
             if progress:  # over whole rollouts
                 whole_steps = -(-total_steps // size) * size

@@ -188,7 +188,7 @@ class OffPolicy(FromBuffer):
         else:
             buffers.check_settings(decided, {**vars(config), **wanted}, tuned=None)
         self._batches, self._drawn, self._last_batch = {}, LastMade(), None
-        self.history = History(losses=self._no_losses)
+        self._begin_history()
 
     def _check_fit(self, dynamics: Dynamics) -> None:
         super()._check_fit(dynamics)

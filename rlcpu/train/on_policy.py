@@ -68,7 +68,7 @@ class OnPolicy(Agent):
         num_threads = options["num_threads"] or self.env.num_threads
         self.learner = self._make_learner(networks, seeds.order, num_threads)
         self._snapshot, self._snapshot_arrays = None, {}
-        self.history = History(losses=self._no_losses)
+        self._begin_history()
 
     def __repr__(self) -> str:
         shape = repr(self.policy)

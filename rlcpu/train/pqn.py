@@ -28,7 +28,6 @@ from rlcpu.envs.contract.dynamics import Dynamics
 from rlcpu.envs.rollout.collect import Rollout
 from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.in_rounds import Array, InRounds
-from rlcpu.train.keeping.history import History
 from rlcpu.train.running.actors import EpsilonGreedy, check_discrete, forbid
 from rlcpu.train.running.sequences import check_length, sequences_of
 from rlcpu.train.settings.arguments import Env, RoundsArguments, typed_by
@@ -170,7 +169,7 @@ class PQN(InRounds):
         if buffer is not None:
             raise TypeError(f"buffer={buffer!r}: PQN learns from its rollouts, without a buffer")
         self._begin_rounds(env, config, settings, seed=seed, num_threads=num_threads, dtype=dtype)
-        self.history = History(losses=self._no_losses)
+        self._begin_history()
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> EpsilonGreedy:
         """Return the policy, with the network of the config."""

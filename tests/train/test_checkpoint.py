@@ -106,7 +106,7 @@ def test_environments_can_be_given(tmp_path: Path) -> None:
     assert_same_future(agent, loaded)
     with pytest.raises(ValueError, match="Acrobot-v1"):
         PPO.load(tmp_path / "agent", env=rlcpu.make_vec("Acrobot-v1", num_envs=8))
-    with pytest.raises(ValueError, match=r"num_envs|env_real"):
+    with pytest.raises(ValueError, match="env has num_envs=800, expected 8, as it was saved"):
         PPO.load(tmp_path / "agent", env=rlcpu.make_vec("CartPole-v1", num_envs=800))
 
 

@@ -17,7 +17,7 @@ import pytest
 from rlcpu.cli import main
 from rlcpu.kernels.compiler import announce
 from rlcpu.terminal import short
-from rlcpu.train import PPO, History, TensorBoard
+from rlcpu.train import DQN, PPO, PQN, History, TensorBoard
 from rlcpu.train.keeping.history import LearningBar, rounded
 
 SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
@@ -102,13 +102,32 @@ def test_compiling_is_in_no_time_but_its_own(monkeypatch: pytest.MonkeyPatch) ->
         return original(*args, **options)
 
     monkeypatch.setattr(PPO, "collect_rollout", collect)
-    agent = PPO("CartPole-v1", **SMALL)
     start = time.perf_counter()
+    agent = PPO("CartPole-v1", **SMALL)
     history = agent.learn(256)
     took = time.perf_counter() - start
     assert history.time_compile >= 0.5
     assert history.time_collect + history.time_update <= history.time_total
     assert history.time_total + history.time_compile <= took
+
+
+@pytest.mark.parametrize("kind", [PPO, PQN, DQN])
+def test_compiling_for_a_new_agent_is_in_its_first_history(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = kind.networks
+
+    def networks(*args: Any) -> Any:
+        with announce.time_counted():
+            time.sleep(0.25)
+        return original(*args)
+
+    monkeypatch.setattr(kind, "networks", networks)
+    agent = kind("CartPole-v1", seed=0)
+    assert agent.history.time_compile >= 0.25
+    monkeypatch.setattr(kind, "networks", original)
+    first, second = agent.learn(64), agent.learn(64)
+    assert first.time_compile >= 0.25 > second.time_compile
 
 
 def test_it_shows_what_is_in_it() -> None:

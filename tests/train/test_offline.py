@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete
 
 import rlcpu
 from rlcpu.envs import find, spaces_of
-from rlcpu.train import DDPG, DQN, QRDQN, SAC, TD3, TQC
+from rlcpu.train import DDPG, DQN, PPO, PQN, QRDQN, SAC, TD3, TQC
 from tests.train.states import state_of
 from tests.train.test_off_policy import AGENTS, EVERY, SMALL
 
@@ -100,6 +100,9 @@ def test_observations_of_the_buffer_normalise() -> None:
 def test_spaces_of_other_kinds() -> None:
     with pytest.raises(TypeError, match="Box"):
         SAC(spaces_of(Box(-1.0, 1.0, (2,)), Discrete(2)))
+    for learner in (PPO, PQN):
+        with pytest.raises(TypeError, match=r"env=SpacesTask.*: P.* learns from steps of its own"):
+            learner(spaces_of(Box(-1.0, 1.0, (2,)), Discrete(2)))
     for kind in (SAC, TD3, DDPG, TQC):
         agent = kind(spaces_of(Discrete(4, start=1), Box(-1.0, 1.0, (2,))), **SMALL)
         assert agent.predict([1, 4]).shape == (2, 2)

@@ -339,6 +339,8 @@ def make_env(
             num_threads=num_threads,
             **params,
         )
+    if made.num_envs != num_envs:
+        raise ValueError(f"env has num_envs={made.num_envs}, expected {num_envs}, as it was saved")
     # Files of older versions do not tell.
     spaces = _describe_spaces(made)
     for name, parts in description.get("spaces", spaces).items():

@@ -141,7 +141,8 @@ class History(Progress):
 
     Attributes:
         solved: whether the target was reached.
-        time_compile: seconds that went into compiling kernels, which are in no other time.
+        time_compile: seconds that went into compiling kernels, which are in no other time; of the
+            first call of `learn` with those of making the agent.
         time_upkeep: seconds that went into evaluations on the way and files of the agent, which are
             in no other time.
         saved_at: total steps of the agent when it was last saved to `save_to`; None before that.
