@@ -66,7 +66,7 @@ PAIRS: dict[str, dict[str, float | None]] = {
     "MiniGrid-DoorKey-8x8-v0": {"ppo": None},
     "MiniGrid-FourRooms-v0": {"ppo": None},
     "LunarLander-v3": {"ppo": 242.1},
-    "LunarLanderContinuous-v3": {"ppo": 270.9},
+    "LunarLanderContinuous-v3": {"ppo": 270.9, "tqc": 278.0},
     "HalfCheetah-v5": {"ppo": 5819.1, "sac": 9535.5},
     **{
         f"MinAtar/{game}-v1": dict.fromkeys(("ppo", "pqn"), GYMNAX_RETURNS.get(game))

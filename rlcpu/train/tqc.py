@@ -23,6 +23,7 @@ distributional quantile critics" (equations 8 to 14, algorithm 1, kappa = 1).
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcpu import nn
@@ -126,6 +127,10 @@ DEFAULTS: dict[str, TQCConfig] = {
     **{id: with_quantiles(config) for id, config in sac.DEFAULTS.items()},
     # rl-baselines3-zoo's.
     "Hopper-v5": with_quantiles(sac.DEFAULTS["Hopper-v5"], dropped=5),
+    # A leg touches the ground in one step of a hundred: its flag is far beyond the limit of others.
+    "LunarLanderContinuous-v3": GENERAL.replace(
+        {"clip_observations": math.inf, "learning_rate_schedule": "linear"}
+    ),
 }
 
 

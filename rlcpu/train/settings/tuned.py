@@ -44,7 +44,7 @@ STEPS: dict[str, dict[str, int]] = {
     "MiniGrid-DoorKey-8x8-v0": {"ppo": 2_000_000},
     "MiniGrid-FourRooms-v0": {"ppo": 3_000_000},
     "LunarLander-v3": {"ppo": 3_000_000},
-    "LunarLanderContinuous-v3": {"ppo": 3_000_000},
+    "LunarLanderContinuous-v3": {"ppo": 3_000_000, "tqc": 400_000},
     "Craftax-Classic-Symbolic-v1": {"ppo": 10_000_000},
     "MinAtar/*": {"ppo": 3_000_000, "pqn": 10_000_000},
 }
