@@ -40,6 +40,7 @@ PROGRAMS = {
     "rnd_ppo": 70,
     "implicit_q_learning": 90,
     "lagrangian_sac": 90,
+    "attention_ppo": 110,
 }
 
 
@@ -163,6 +164,47 @@ def test_a_multiplier_keeps_costs_below_their_limit(tmp_path: Path) -> None:
     agent.save(tmp_path / "agent.npz")
     loaded = module.LagrangianSAC.load(tmp_path / "agent.npz")
     assert loaded.learn(500).losses == agent.learn(500).losses
+
+
+def test_attention_equals_pytorch() -> None:
+    """Outputs and derivatives, from equation 1 of Vaswani et al. 2017."""
+    torch = pytest.importorskip("torch")
+    module = load("attention_ppo")
+    network = nn.Network(12, module.layers(None) >> nn.Dense(5), seed=0)
+    network.parameters = network.parameters.astype(np.float64)
+    rng = np.random.default_rng(0)
+    rows, slopes = rng.normal(size=(32, 12)), rng.normal(size=(32, 5))
+    w = [torch.tensor(array).requires_grad_() for array in network.arrays().values()]
+    x = torch.tensor(rows, requires_grad=True)
+    hidden = torch.relu(x.reshape(32, 4, 3) @ w[0] + w[1]) @ w[2] + w[3]
+    q, k, v = hidden.split(16, -1)
+    y = ((q @ k.transpose(1, 2) / 4.0).softmax(-1) @ v).reshape(32, -1)
+    outputs = torch.relu(y @ w[4] + w[5]) @ w[6] + w[7]
+    expected = torch.autograd.grad((outputs * torch.tensor(slopes)).sum(), [*w, x])
+    by_parameters, by_inputs = network.gradients(rows, slopes)
+    np.testing.assert_allclose(network.outputs(rows), outputs.detach(), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(by_inputs, expected[-1], rtol=0, atol=1e-10)
+    learnt = torch.cat([each.ravel() for each in expected[:-1]])
+    np.testing.assert_allclose(by_parameters, learnt, rtol=0, atol=1e-9)
+
+
+def test_attention_finds_the_nearest_object(tmp_path: Path) -> None:
+    """Dense layers of as many parameters do not, in as many steps; a file holds the layer's."""
+    module = load("attention_ppo")
+    agents = [
+        PPO("Nearest-v0", seed=0, value="shared", **settings)
+        for settings in ({"network": module.layers}, {"hidden": (64, 72)})
+    ]
+    sizes = [agent.learner.networks[0].parameters.size for agent in agents]
+    assert abs(sizes[0] / sizes[1] - 1.0) < 0.1
+    for agent in agents:
+        agent.learn(20_000)
+    attending, dense = (agent.evaluate(1000, seed=1).mean() for agent in agents)
+    assert attending > 0.85
+    assert dense < 0.6
+    agents[0].save(tmp_path / "agent.npz")
+    loaded = PPO.load(tmp_path / "agent.npz", network=module.layers)
+    assert loaded.evaluate(1000, seed=1).mean() == attending
 
 
 @dataclasses.dataclass(frozen=True)
