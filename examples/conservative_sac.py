@@ -41,7 +41,7 @@ def conservative_critic(batch, nets, settings):
 class ConservativeSAC(SAC):
     """SAC whose critics are conservative."""
 
-    algorithm, Config, defaults = "ConservativeSAC", ConservativeConfig, {}
+    algorithm, Config = "ConservativeSAC", ConservativeConfig
     reported = ("critic", "q_value", "gap", "actor", "log_prob")
 
     def updates(self):

@@ -59,7 +59,7 @@ def actor(batch, nets, settings):
 class ImplicitQLearning(TD3):
     """TD3's networks and a value of states, learnt from a buffer alone."""
 
-    algorithm, Config, defaults = "ImplicitQLearning", IQLConfig, {}
+    algorithm, Config = "ImplicitQLearning", IQLConfig
     reported = ("value", "critic", "q_value", "actor")
 
     def networks(self, seed):

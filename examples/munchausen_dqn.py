@@ -45,15 +45,13 @@ def munchausen(batch, nets, settings):
 class MunchausenDQN(DQN):
     """DQN with another target."""
 
-    algorithm, Config, defaults = "MunchausenDQN", MunchausenConfig, {}
+    algorithm, Config = "MunchausenDQN", MunchausenConfig
 
     def updates(self):
         return [nn.Update(munchausen, ("online",))]
 
 
 if __name__ == "__main__":
-    settings = {"num_envs": 16, "num_steps": 8, "num_updates": 64, "batch_size": 128}
-    settings |= {"hidden": (64, 64), "learning_rate": 1e-3, "exploration_steps": 12_000}
-    agent = MunchausenDQN("CartPole-v1", seed=0, reward_scale=0.1, **settings)
+    agent = MunchausenDQN("CartPole-v1", seed=0)
     agent.learn(60_000, target_return=475.0, progress=True)
     print(f"greedy: {agent.evaluate(100, seed=1).mean():.1f}")

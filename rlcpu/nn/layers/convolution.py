@@ -334,7 +334,8 @@ class Convolution(Window):
     """A convolution: each window of an image, through one matrix of weights, becomes a pixel.
 
     It takes the outputs of an `Image`, `Planes`, or a layer that makes one. The weights are
-    (window * window * channels in front, channels), a window row by row.
+    (window * window * channels in front, channels), a window row by row. With a window of 1 it is a
+    dense layer that all pixels share, such as objects, which are the pixels of an `Image(1, n, k)`.
 
     Attributes:
         channels: numbers that it makes of a window.
