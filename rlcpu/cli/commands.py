@@ -435,7 +435,8 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     folder = "an experiment, such as `rlcpu train --seeds N --save FOLDER` wrote"
     add("folder", metavar="FOLDER", help=folder)
-    add("first", metavar="A", nargs="?", help="a variant (default: a table of all of them)")
+    table = "a table of all of them, and with two the verdict too"
+    add("first", metavar="A", nargs="?", help=f"a variant (default: {table})")
     add("second", metavar="B", nargs="?", help="another one")
     add("--statistic", choices=STATISTICS, default="mean", help=HELP_STATISTIC)
 

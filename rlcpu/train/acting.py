@@ -115,8 +115,9 @@ class ActingAgent(Algorithm):
         """Return actions for observations.
 
         Args:
-            observations: (n, observation_size), or (observation_size,) of one environment; of a
-                `Dict` a mapping of its parts, of a `Tuple` a tuple of them.
+            observations: (n, observation_size), or (n, ...) of the environment's own shape, such as
+                (n, 2, 3, 3); of one environment without the first axis; of a `Dict` a mapping of
+                its parts, of a `Tuple` a tuple of them.
             deterministic: take the most likely action, or the best, in place of drawing one.
             action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
                 actions are allowed, as `infos["action_mask"]` says; None where all are. Of a

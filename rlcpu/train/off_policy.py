@@ -140,9 +140,10 @@ class OffPolicy(FromBuffer):
         num_threads: threads at most; None takes all of numba's.
         dtype: of the simulation; the networks compute in float32.
         buffer: what `rlcpu.replay` makes, uniform, prioritised or return-weighted, with the fields
-            of `rlcpu.envs.rollout.transitions.example_of(env)`; None makes one as the settings say.
-            Its class, capacity, `num_envs`, `n_step`, and `gamma` if `n_step` is above 1, become
-            the settings `replay`, `capacity` and so on.
+            of `example()` of such an agent, where planes are packed, as by
+            `rollout.transitions(names, packed=True)`; None makes one as the settings say. Its
+            class, capacity, `num_envs`, `n_step`, and `gamma` if `n_step` is above 1, become the
+            settings `replay`, `capacity` and so on.
         config: all settings at once; None takes the environment's default ones.
         **settings: fields of the config that are to be different; None changes nothing.
 

@@ -382,7 +382,8 @@ class PPO(OnPolicy):
         seed: the whole run is a function of it, whatever the number of threads.
         num_threads: threads at most; None takes all of numba's.
         dtype: of the simulation; the networks compute in float32.
-        policy: an `MLP` with a value, to go on from; None makes a new one.
+        policy: a `NetworkPolicy` with a value, such as another agent's, to go on from; None makes a
+            new one.
         config: all settings at once; None takes the environment's default ones.
         **settings: fields of the config that are to be different; None changes nothing.
 

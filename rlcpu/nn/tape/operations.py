@@ -174,7 +174,11 @@ def mean(value: Any) -> Mean:
 
 
 def standardise(column: Any) -> Tensor:
-    """Return a column less its mean over the minibatch, divided by its deviation."""
+    """Return a column less its mean over the minibatch, divided by its deviation plus 1e-8.
+
+    The deviation is that of `torch.std`: of n samples the squares' sum is divided by n - 1. A
+    minibatch of one sample stays as it is.
+    """
     if not isinstance(column, Column):
         raise TypeError(
             at_user(

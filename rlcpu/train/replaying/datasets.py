@@ -43,7 +43,8 @@ def buffer_of_episodes(
         seed: of draws.
 
     Raises:
-        TypeError: observations are planes, which are not converted here.
+        TypeError: observations are planes of an environment of rlcpu's, which are packed and not
+            converted here; `spaces_of` a `MultiBinary` keeps them as they are.
         ValueError: arrays of an episode have other lengths or numbers that are not finite, the
             environment has action masks, or there is no episode.
 
