@@ -52,6 +52,6 @@ class MunchausenDQN(DQN):
 
 
 if __name__ == "__main__":
-    agent = MunchausenDQN("CartPole-v1", seed=0)
+    agent = MunchausenDQN("CartPole-v1", seed=0, n_step=1)  # the bonus is of one step
     agent.learn(60_000, target_return=475.0, progress=True)
     print(f"greedy: {agent.evaluate(100, seed=1).mean():.1f}")
