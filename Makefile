@@ -18,8 +18,8 @@ PIP := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test lint lint-style lint-format lint-types format docs notebooks cuda peers bench history study report \
-    release-check clean
+.PHONY: help train test lint lint-style lint-format lint-types format docs notebooks cuda card peers bench history study \
+    report release-check clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -52,6 +52,10 @@ notebooks: $(VENV)/.installed-test  ## execute the notebooks that have changed (
 	$(BIN)/python notebooks/renew.py $(ARGS)
 
 cuda: $(CUDA_VENV)/.installed  ## install NVIDIA's compiler, for the tests that read its code (1 GB)
+
+card: $(CUDA_VENV)/.installed  ## where there is an NVIDIA GPU: the tests that need it, then what it reaches
+	$(CUDA_VENV)/bin/python -m pytest -W error -m gpu tests/cuda $(ARGS)
+	$(CUDA_VENV)/bin/python -m asv_benches.peers cuda
 
 peers: $(PEERS_VENV)/.installed  ## install what the peers' benchmark compares us with (several GB)
 	@echo "run, for instance: $(PEERS_VENV)/bin/python -m asv_benches.peers simulate"
