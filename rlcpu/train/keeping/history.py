@@ -85,7 +85,7 @@ class Progress:
             updating the networks, everything. Compiling is left out, and so is `time_upkeep`.
         losses: NamedTuple of means over the last update: of the algorithm's statistics, see
             `reported`, and of the norm of the gradient before it is clipped; `num_gradients` is a
-            count.
+            count. NaN before the first update.
         actors: of processes in the place of this one, by name: `collector_0_steps_per_second` of
             its last answer, `shard_0_size` in transitions, and so on.
         evaluation: that was made at this report, an `Evaluation`, or None.
