@@ -40,14 +40,17 @@ def read(machine):
         results = {
             name.removeprefix("milestones."): value[0][0]
             for name, value in run["results"].items()
-            if name.startswith("milestones.") and value and np.isfinite(value[0][0] or np.nan)
+            if name.startswith("milestones.") and value and value[0]  # else it failed there
+            if np.isfinite(value[0][0] or np.nan)
         }
         commits.append((run["date"] / 1000, run["commit_hash"], results))  # asv has milliseconds
     return sorted(commits)
 
 
 machines = {
-    path.name: read(path) for path in (benches / "results" / "asv").iterdir() if path.is_dir()
+    path.name: read(path)
+    for path in sorted((benches / "results" / "asv").iterdir())
+    if path.is_dir()
 }
 for machine, commits in machines.items():
     first, last = (dt.datetime.fromtimestamp(commits[k][0], dt.UTC).date() for k in (0, -1))
