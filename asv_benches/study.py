@@ -72,7 +72,7 @@ PAIRS: dict[str, dict[str, float | None]] = {
         f"MinAtar/{game}-v1": dict.fromkeys(("ppo", "pqn"), GYMNAX_RETURNS.get(game))
         for game in MINATAR
     },
-    # One game of agents with replay: in twice their time PQN makes a hundred times their steps.
+    # One game of agents with replay, which do not come near PQN in the same time.
     "MinAtar/Breakout-v1": {"ppo": 28.0, "pqn": 28.0, "dqn": None, "qrdqn": None},
     "Craftax-Classic-Symbolic-v1": {"ppo": None},
     **{id: {"ppo": None} for id in popgym.FAMILY.limits if id.endswith("Easy-v0")},

@@ -345,9 +345,10 @@ class Agent(ActingAgent):
             if num_collectors is not None:
                 opened = self._open_session(total_steps, processes)
             self._past = tuple(self.calls)
-            before = 0.0 if self.history.stopped else self.history.time_compile
+            # The history of an agent that has not learnt yet has what compiled while it was made.
+            making = 0.0 if self.history.stopped else self.history.time_compile
             history = self.history = History(losses=self._no_losses, steps_before=self.steps)
-            start, compiled = clock(), announce.seconds() - before
+            start, compiled = clock(), announce.seconds() - making
             bar, size = None, self.config.num_steps * self.env.num_envs
             if progress:  # over whole rollouts
                 whole_steps = -(-total_steps // size) * size

@@ -124,8 +124,7 @@ class FromBuffer(InRounds):
             FloatingPointError: a loss or gradient became NaN or infinite; it was not learnt from.
         """
         num_updates, size = check_count("num_updates", num_updates), self._draw_size
-        if not self.buffer.can_sample(size):
-            raise ValueError(f"buffer={self.buffer!r}: expected one that {size} can be drawn from")
+        self._check_draw(size)
         self._read_policy()
         self.explore()  # no longer at random alone
         if self.config.normalize_observations and not self.normalizer.count[0]:
@@ -151,16 +150,15 @@ class FromBuffer(InRounds):
             size: transitions, or sequences of networks with memory; None for those of an update.
 
         Returns:
-            By name: `batch`, its columns by theirs, arrays with a row for each sample, rewards
-            summed, scaled and normalised as losses see them; `normalise`, by which scalings
-            networks get columns; `settings`; and how the samples are sequences, with memory.
+            Arguments by name: `batch`, columns by their names, each with a row a sample, whose
+            rewards are summed, scaled and normalised as losses see them; `normalise`, the scalings
+            by which networks get columns; `settings`; with memory how samples are sequences.
 
         Raises:
             TypeError, ValueError: `size` is no count, or the buffer cannot be drawn from.
         """
         size = self._draw_size if size is None else check_count("size", size)
-        if not self.buffer.can_sample(size):
-            raise ValueError(f"buffer={self.buffer!r}: expected one that {size} can be drawn from")
+        self._check_draw(size)
         options = buffers.options_of_draws(self.buffer, self.env)
         samples = self._samples_of(self.buffer.sample(size, **options))
         sequences = {name: x for name, x in samples.options.items() if name != "minibatch_size"}
@@ -182,6 +180,11 @@ class FromBuffer(InRounds):
             report = self._learn_from(self._draw(size) if batch is None else batch)
             batch = None
         return self._losses_of(report)
+
+    def _check_draw(self, size: int) -> None:
+        """Raise ValueError unless so many transitions, or sequences, can be drawn."""
+        if not self.buffer.can_sample(size):
+            raise ValueError(f"buffer={self.buffer!r}: expected one that {size} can be drawn from")
 
     @repeatable
     def _draw(self, size: int) -> Any:

@@ -267,16 +267,15 @@ def _guarded_reads(function: Any, tree: Any, path: str) -> Iterator[str]:
     choices = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp)]
     branches = [part for node in choices for part in (node.body, node.orelse)]
     lines: set[int] = set()
+    node: Any
     for branch in branches:
         for statement in branch if isinstance(branch, list) else [branch]:
-            called = _named(function, [n.func for n in ast.walk(statement) if type(n) is ast.Call])
-            reads = any(
-                any(_reads_of_tables(source.function, source.tree))
-                for each in called
-                if isinstance(each, types.FunctionType)
-                for source in _sources(each)
-            )
-            lines |= {statement.lineno} if reads else set()
+            for node in ast.walk(statement):
+                called = _global_of(function, node.func) if isinstance(node, ast.Call) else None
+                is_theirs = isinstance(called, types.FunctionType) and is_users(called.__module__)
+                for source in _sources(called) if is_theirs else ():
+                    if any(_reads_of_tables(source.function, source.tree)):
+                        lines.add(node.lineno)
             lines |= {node.lineno for node in _reads_of_tables(function, statement)}
     for line in sorted(lines):
         advice = "an item of a table in one branch: read it before, and choose by a ternary"
@@ -285,16 +284,16 @@ def _guarded_reads(function: Any, tree: Any, path: str) -> Iterator[str]:
 
 def _reads_of_tables(function: Any, tree: Any) -> Iterator[Any]:
     """Yield the nodes that read items of arrays which are globals of the function."""
-    reads = (node for node in ast.walk(tree) if isinstance(node, ast.Subscript))
-    for node in reads:
-        table = _named(function, [node.value])[0]
-        if isinstance(table, np.ndarray) and not isinstance(node.slice, ast.Constant):
+    node: Any
+    for node in ast.walk(tree):
+        is_read = isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant)
+        if is_read and isinstance(_global_of(function, node.value), np.ndarray):
             yield node
 
 
-def _named(function: Any, nodes: list[Any]) -> list[Any]:
-    """Return the globals of a function that nodes name, those of them that are names."""
-    return [function.__globals__.get(getattr(node, "id", "")) for node in nodes]
+def _global_of(function: Any, node: Any) -> Any:
+    """Return the global of a function that a node names; None for other nodes."""
+    return function.__globals__.get(getattr(node, "id", ""))
 
 
 def _turns_of(node: ast.For, function: Any) -> int | None:
